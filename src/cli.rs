@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_is_an_environment_variable_under_a_heading() {
+    fn every_flag_has_an_environment_variable_and_a_heading() {
         for argument in Cli::command().get_arguments().filter(|argument| argument.get_long().is_some()) {
             let flag = argument.get_long().unwrap();
             let variable = format!("PODSET_OPERATOR_{}", flag.to_uppercase().replace('-', "_"));

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crd_may_contain_it() {
+    fn the_schema_is_structural() {
         let schema = in_crd();
         let text = schema.to_string();
         assert!(!text.contains("\"$ref\"") && !text.contains("Of\":") && !text.contains("preserve-unknown"), "{text}");

@@ -113,7 +113,7 @@ mod tests {
         file
     }
 
-    /// The API server that these flags and this value of KUBECONFIG lead to; `None`: they ask for no kubeconfig.
+    /// The API server from these flags and this value of KUBECONFIG; `None` if they give no kubeconfig.
     async fn found(flags: &[&str], variable: &str) -> Result<Option<String>, ConfigError> {
         let Command::Run(arguments) = Cli::read(["podset-operator"].iter().chain(flags)).unwrap().into_command() else {
             unreachable!("the flags are those of run")
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_kubeconfig_that_is_asked_for_is_taken_or_nothing_is() {
+    async fn the_kubeconfig_of_the_flag_or_variable_is_used_or_rejected() {
         let two = "{apiVersion: v1, kind: Config, current-context: a, users: [], \
                    clusters: [{name: a, cluster: {server: 'http://a'}}, {name: b, cluster: {server: 'http://b'}}], \
                    contexts: [{name: a, context: {cluster: a}}, {name: b, context: {cluster: b}}]}";

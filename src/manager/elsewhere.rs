@@ -169,7 +169,7 @@ mod tests {
     use crate::manager::tasks::Failure;
     use leadership::env::testing::virtual_env;
 
-    /// A search of a process whose own Lease is in `home`, by an API server that never answers.
+    /// The search of a process whose own Lease is in `home`, with an API server that never responds.
     fn search(home: Option<&str>) -> Search {
         search_at(home, |_| std::future::pending())
     }
@@ -205,21 +205,17 @@ mod tests {
     type Look<'a> = (i64, &'a [(&'static str, &'static str, i32, i32)], &'a str);
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_elsewhere_is_live_if_it_is_renewed_while_it_is_looked_at() {
-        // Each look: its second, the Leases, the verdict.
-        let stories: [(&str, Option<&str>, &[Look]); 10] = [
+    async fn a_lease_elsewhere_is_live_if_it_changes_during_the_search() {
+        // Each look has a second, the Leases and the verdict.
+        let cases: [(&str, Option<&str>, &[Look]); 10] = [
             ("no Lease", Some("default"), &[(0, &[], "alone")]),
             ("our own", Some("default"), &[(0, &[("default", "a", 15, 0)], "alone")]),
             (
-                "given back, and taken by the next leader",
+                "released, and taken by the next leader",
                 Some("default"),
                 &[(0, &[("ops", "", 1, 0)], "unclear"), (4, &[("ops", "b", 15, 0)], "live")],
             ),
-            (
-                "given back",
-                Some("default"),
-                &[(0, &[("ops", "", 1, 0)], "unclear"), (19, &[("ops", "", 1, 0)], "alone")],
-            ),
+            ("released", Some("default"), &[(0, &[("ops", "", 1, 0)], "unclear"), (19, &[("ops", "", 1, 0)], "alone")]),
             (
                 "renewed",
                 Some("default"),
@@ -231,7 +227,7 @@ mod tests {
                 &[(0, &[("ops", "a", 15, 0)], "unclear"), (17, &[("ops", "b", 15, 0)], "live")],
             ),
             (
-                "left behind",
+                "abandoned",
                 Some("default"),
                 &[
                     (0, &[("ops", "a", 15, 0)], "unclear"),
@@ -240,7 +236,7 @@ mod tests {
                 ],
             ),
             (
-                "left behind with a long duration",
+                "abandoned with a long duration",
                 Some("default"),
                 &[
                     (0, &[("ops", "a", 60, 0)], "unclear"),
@@ -249,7 +245,7 @@ mod tests {
                 ],
             ),
             (
-                "given back meanwhile",
+                "released during the search",
                 Some("default"),
                 &[
                     (0, &[("ops", "a", 15, 0)], "unclear"),
@@ -264,7 +260,7 @@ mod tests {
                 &[(0, &[("default", "a", 15, 0)], "unclear"), (1, &[("default", "a", 15, 1)], "live")],
             ),
         ];
-        for (story, home, looks) in stories {
+        for (case, home, looks) in cases {
             let (search, mut seen) = (search(home), HashMap::new());
             for (second, leases, expected) in looks {
                 let leases = leases.iter().copied().map(lease).collect();
@@ -274,7 +270,7 @@ mod tests {
                     Verdict::Live(_) => "live",
                     Verdict::Unclear(_) => "unclear",
                 };
-                assert_eq!(verdict, *expected, "{story}, second {second}");
+                assert_eq!(verdict, *expected, "{case}, second {second}");
             }
         }
     }
@@ -299,7 +295,7 @@ mod tests {
         Response::builder().status(StatusCode::from_u16(code).unwrap()).body(Body::from(body.to_string().into_bytes()))
     }
 
-    fn refusal(code: u16) -> Result<Response<Body>, http::Error> {
+    fn failure(code: u16) -> Result<Response<Body>, http::Error> {
         answer(code, json!({ "kind": "Status", "status": "Failure", "code": code, "reason": "A" }))
     }
 
@@ -307,31 +303,31 @@ mod tests {
         answer(200, json!({ "metadata": {}, "items": items }))
     }
 
-    /// Nothing is decided while the API server is away, and nothing is waited for where it forbids the look.
+    /// The search waits while the API server is away, and ends if the API server forbids it.
     #[tokio::test(start_paused = true)]
-    async fn the_search_waits_for_an_answer_and_takes_a_refusal_for_one() {
+    async fn the_search_retries_on_503_and_ends_on_403() {
         for last in [200, 403] {
             let search = search_at(Some("default"), move |asked| {
-                let last = if last == 200 { list(&[]) } else { refusal(last) };
-                std::future::ready(if asked < 10 { refusal(503) } else { last })
+                let last = if last == 200 { list(&[]) } else { failure(last) };
+                std::future::ready(if asked < 10 { failure(503) } else { last })
             });
             let began = tokio::time::Instant::now();
             let found = tokio::time::timeout(Duration::from_secs(300), search.run()).await;
             assert_eq!(found, Ok(None), "{last}");
-            assert!(began.elapsed() > Duration::from_secs(60), "nine looks without an answer");
+            assert!(began.elapsed() > Duration::from_secs(60), "nine looks without a list");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_that_nobody_could_renew_was_not_left_behind() {
+    async fn time_without_responses_does_not_make_a_lease_abandoned() {
         let search = search_at(Some("default"), |asked| {
             std::future::ready(match asked {
-                2..=6 => refusal(503),
+                2..=6 => failure(503),
                 8 => list(&[lease(("ops", "a", 15, 1))]),
                 _ => list(&[lease(("ops", "a", 15, 0))]),
             })
         });
         let found = search.run().await.map(|other| other.namespace);
-        assert_eq!(found.as_deref(), Some("ops"), "half a minute without an answer says nothing of it");
+        assert_eq!(found.as_deref(), Some("ops"), "half a minute without a list proves nothing");
     }
 }

@@ -131,30 +131,30 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_election_ends_after_the_last_controller() {
-        let (say, mut said) = mpsc::unbounded_channel();
+        let (log, mut ended) = mpsc::unbounded_channel();
         let mut tasks = Tasks::new();
         for (name, seconds) in [("slow", 2), ("fast", 1)] {
-            let say = say.clone();
+            let log = log.clone();
             tasks.start(name, async move {
                 sleep(Duration::from_secs(seconds)).await;
-                say.send(name).unwrap();
+                log.send(name).unwrap();
             });
         }
         let drained = tasks.drained();
         tasks.start_fallible(ELECTION, async move {
             drained.cancelled().await;
-            say.send("election").unwrap();
+            log.send("election").unwrap();
             Ok(())
         });
         tasks.ended().await.unwrap();
         assert_eq!(
-            [said.recv().await, said.recv().await, said.recv().await],
+            [ended.recv().await, ended.recv().await, ended.recv().await],
             [Some("fast"), Some("slow"), Some("election")]
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_candidate_that_ends_leaves_the_controllers_to_end() {
+    async fn controllers_may_finish_after_the_election_ends() {
         let mut tasks = Tasks::new();
         tasks.start("podset", sleep(Duration::from_secs(5)));
         tasks.start_fallible(ELECTION, async { Ok(()) });
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_panic_ends_all_and_says_whose_it_was() {
+    async fn a_panic_ends_all_tasks_and_names_its_own() {
         let mut tasks = Tasks::new();
         tasks.start("mycustomresource", pending());
         tasks.start("podset", async { panic!("out of pods") });
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lost_lease_ends_all() {
+    async fn a_lost_lease_ends_all_tasks() {
         let mut tasks = Tasks::new();
         tasks.start("podset", pending());
         tasks.start_fallible(ELECTION, async { Err(Failure::Lost(Lost::Deadline(10))) });

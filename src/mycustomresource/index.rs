@@ -228,19 +228,19 @@ mod tests {
     }
 
     #[test]
-    fn a_new_spec_is_news_whoever_brings_it() {
+    fn a_new_spec_is_queued_once_from_a_response_or_the_watch() {
         let mut index = Index::new(&[]);
         let (old, new) = (resource("one", "joe", 1), resource("one", "jim", 2));
         index.apply_resources(&None, Change::Applied(old.clone()));
         assert_eq!(index.answered(&old, Some(new.clone())), Some((old.key.clone(), queue::SPEC)));
-        assert!(index.apply_resources(&None, Change::Applied(new)).is_empty(), "the watch says it once more");
+        assert!(index.apply_resources(&None, Change::Applied(new)).is_empty(), "the watch repeats it");
         assert_eq!(index.answered(&old, Some(old.clone())), None, "an older state");
         assert_eq!(index.answered(&old, None), None);
         assert!(index.is_empty());
     }
 
     #[test]
-    fn a_friend_exists_as_long_as_one_pod_of_the_name_does() {
+    fn a_friend_exists_while_any_pod_has_its_name() {
         let mut index = Index::new(&[]);
         let one = ObjectKey::new("default", "one");
         assert_eq!(
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_missing_before_all_pods_were_listed() {
+    fn no_friend_is_missing_before_all_pods_are_listed() {
         let scopes = [Some("a".into()), Some("b".into())];
         let mut index = Index::new(&scopes);
         assert!(index.is_empty());
@@ -279,15 +279,15 @@ mod tests {
         assert!(index.apply_pods(&None, Change::Applied(pod("a", "joe"))).is_empty());
         assert_eq!(index.apply_pods(&None, Change::Applied(pod("a", "jim"))).len(), 1);
         assert_eq!(index.apply_resources(&None, Change::Applied(resource("one", "joe", 1))), [], "an old state");
-        let mut told = resource("one", "jim", 3);
-        told.generation = index.view(&ObjectKey::new("default", "one")).unwrap().0.generation;
-        told.status.healthy = true;
-        let [(_, trigger)] = &index.apply_resources(&None, Change::Applied(told))[..] else { panic!("one is woken") };
-        assert_eq!(*trigger, queue::STATUS, "somebody else wrote it");
+        let mut newer = resource("one", "jim", 3);
+        newer.generation = index.view(&ObjectKey::new("default", "one")).unwrap().0.generation;
+        newer.status.healthy = true;
+        let [(_, trigger)] = &index.apply_resources(&None, Change::Applied(newer))[..] else { panic!("one is queued") };
+        assert_eq!(*trigger, queue::STATUS, "another client wrote the status");
     }
 
     #[test]
-    fn a_resource_of_the_same_name_has_a_pace_of_its_own() {
+    fn a_recreated_resource_has_its_own_pace() {
         let (mut index, now) = (Index::new(&[]), jiff::Timestamp::UNIX_EPOCH);
         let (one, mut another) = (resource("one", "joe", 1), resource("one", "joe", 2));
         another.uid = "another".into();
@@ -295,9 +295,9 @@ mod tests {
         index.pace(&one).unwrap().failed(Some(1), "away", now);
         assert!(index.pace(&one).unwrap().due(Some(1), true, now).is_some());
         index.apply_resources(&None, Change::Deleted(another.clone()));
-        assert!(index.pace(&one).is_some(), "that one is another");
-        let made_anew = index.apply_resources(&None, Change::Applied(another.clone()));
-        assert_eq!(made_anew, [(one.key.clone(), queue::SPEC)]);
+        assert!(index.pace(&one).is_some(), "the deleted one had another UID");
+        let recreated = index.apply_resources(&None, Change::Applied(another.clone()));
+        assert_eq!(recreated, [(one.key.clone(), queue::SPEC)]);
         assert!(index.pace(&one).is_none());
         assert_eq!(index.pace(&another).unwrap().due(Some(1), true, now), None);
         index.apply_resources(&None, Change::Deleted(another.clone()));

@@ -230,8 +230,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_pod_the_name_is_read() {
-        // The metadata of a pod, as Kubernetes 1.36 sends it alone.
+    fn pod_metadata_is_read() {
+        // The PartialObjectMetadata of a pod, as Kubernetes 1.36 sends it.
         let pod: Named = serde_json::from_slice(include_bytes!("../../tests/data/pod.metadata.json")).unwrap();
         assert_eq!((pod.version(), &*pod.key().name), (243, "web-pod12345"));
     }

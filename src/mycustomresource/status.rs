@@ -57,7 +57,7 @@ mod tests {
         let mut stored = missing.clone();
         stored.conditions.insert(0, Condition { type_: "Foreign".to_owned(), ..missing.conditions[0].clone() });
         stored.conditions[1].observed_generation = Some(4);
-        assert!(is_same(&stored, &missing), "whatever others add");
+        assert!(is_same(&stored, &missing), "conditions of others do not matter");
 
         resource.status = missing;
         let found = status(&resource, true, "2026-01-01T13:00:00Z".parse().unwrap());

@@ -140,30 +140,30 @@ mod tests {
     use super::*;
     use crate::podset::testing;
 
-    fn told(from: usize, created: usize, is_scaling: bool, to: usize) -> Option<String> {
+    fn event_text(from: usize, created: usize, is_scaling: bool, to: usize) -> Option<String> {
         let burst = Burst { wanted: to, from, created, is_deleting: to < from, is_scaling };
         work_done(&burst, to).map(|event| format!("{}: {}", event.reason, event.note))
     }
 
     #[test]
     fn each_event_says_what_happened() {
-        assert_eq!(told(3, 2, true, 5).unwrap(), "ScaledUp: Scaled up from 3 to 5");
-        assert_eq!(told(5, 0, true, 1).unwrap(), "ScaledDown: Scaled down from 5 to 1");
+        assert_eq!(event_text(3, 2, true, 5).unwrap(), "ScaledUp: Scaled up from 3 to 5");
+        assert_eq!(event_text(5, 0, true, 1).unwrap(), "ScaledDown: Scaled down from 5 to 1");
         let replaced = "PodsReplaced: Created 3 pods to replace lost ones";
-        assert_eq!(told(2, 3, false, 3).unwrap(), replaced);
-        assert_eq!(told(0, 0, false, 3).unwrap(), replaced, "the answers were lost");
-        assert_eq!(told(3, 0, true, 3), None);
-        let refused = Burst { wanted: 9, from: 9, created: 0, is_deleting: false, is_scaling: false };
-        assert_eq!(work_done(&refused, 8), None, "nothing was deleted: another one went");
+        assert_eq!(event_text(2, 3, false, 3).unwrap(), replaced);
+        assert_eq!(event_text(0, 0, false, 3).unwrap(), replaced, "the responses were lost");
+        assert_eq!(event_text(3, 0, true, 3), None);
+        let rejected = Burst { wanted: 9, from: 9, created: 0, is_deleting: false, is_scaling: false };
+        assert_eq!(work_done(&rejected, 8), None, "another client deleted the pod");
     }
 
     #[test]
-    fn a_refusal_is_told_once() {
+    fn a_rejected_create_is_reported_once() {
         let rejected_create = Rejection { message: "no".to_owned(), kind: RejectionKind::Forbidden, generation: 1 };
-        let of = |rejected_create: &Rejection, told| creates_rejected(rejected_create, told, None);
+        let of = |rejected_create: &Rejection, last| creates_rejected(rejected_create, last, None);
         assert_eq!(of(&rejected_create, None).unwrap().note, "Pods are refused: no");
         assert_eq!(of(&rejected_create, Some(&rejected_create)), None);
-        assert_eq!(creates_rejected(&rejected_create, None, Some("no")), None, "by a former leader");
+        assert_eq!(creates_rejected(&rejected_create, None, Some("no")), None, "a former leader reported it");
         let another = Rejection { message: "another reason".to_owned(), ..rejected_create.clone() };
         assert!(of(&rejected_create, Some(&another)).is_some());
         let unclear = Rejection { kind: RejectionKind::Unclear, ..rejected_create.clone() };
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(
             of(&Rejection { kind: RejectionKind::Unclear, ..another.clone() }, Some(&unclear)),
             None,
-            "in other words"
+            "only the message differs"
         );
         let terminating = Rejection { kind: RejectionKind::NamespaceTerminating, ..rejected_create.clone() };
         assert_eq!(of(&terminating, None), None);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_well_is_told_under_the_set_as_normal() {
+    fn completed_work_is_a_normal_event_about_the_set() {
         let burst = Burst { wanted: 2, from: 0, created: 2, is_deleting: false, is_scaling: true };
         let set = testing::set(2);
         let event = work_done(&burst, 2).unwrap();

@@ -232,7 +232,7 @@ mod tests {
     use operator_kit::{listwatch::Change, telemetry::metrics::Format};
 
     #[test]
-    fn only_a_leader_shows_figures() {
+    fn only_a_leader_exports_the_metrics() {
         let (metrics, leads) = (Metrics::new(virtual_env()), Arc::new(AtomicBool::new(false)));
         let figures = SetFigures {
             by_reason: vec![("AllPodsReady", 2), ("PodsNotReady", 1)],
@@ -248,8 +248,8 @@ mod tests {
             unconverged: SignedDuration::from_millis(1500),
             backoff: SignedDuration::from_secs(4),
         };
-        let asked = leads.clone();
-        register(&metrics, move || asked.load(Ordering::Relaxed).then(|| figures.clone()));
+        let is_leader = leads.clone();
+        register(&metrics, move || is_leader.load(Ordering::Relaxed).then(|| figures.clone()));
         let shown = || {
             let text = metrics.text(Format::OpenMetrics).unwrap();
             let is_own = |line: &&str| line.starts_with("podset_") || line.starts_with("# TYPE podset_");
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(shown(), [&always[..], &expected].concat());
     }
 
-    /// The set `web` as the API server has it: so many pods wanted, and what its conditions say.
+    /// The set `web` with this many wanted pods and these conditions.
     fn set(replicas: usize, conditions: &[(&str, &str, &str, i64)]) -> Set {
         let mut set = testing::set(replicas);
         let condition = |(type_, status, reason, ago): &(&str, &str, &str, i64)| Condition {
@@ -304,7 +304,7 @@ mod tests {
         set
     }
 
-    /// Figures of this set and these pods.
+    /// The metrics of this set and these pods.
     fn figures(set: Set, pods: Vec<PodBuilder>) -> FleetMetrics {
         let env = virtual_env();
         let observed = Observed::new(CacheRules::default());
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_set_at_rest_is_counted_and_is_no_worry() {
+    async fn a_set_at_rest_is_counted_as_converged() {
         let set = set(2, &[("Ready", "True", "AllPodsReady", 9)]);
         let taken = figures(set, vec![testing::pod("a").ready(9), testing::pod("b").ready(9)]).take();
         assert_eq!((taken.desired, taken.available, taken.ready), (2, 2, 2));
@@ -331,9 +331,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_set_that_is_not_ready_is_so_since_its_condition_says_so() {
-        let refused = [("Ready", "False", "PodsNotReady", 60), ("ReplicaFailure", "True", "FailedCreate", 30)];
-        let figures = figures(set(2, &refused), vec![testing::pod("a").ready(9)]);
+    async fn an_unready_set_is_unconverged_since_its_transition_time() {
+        let rejected = [("Ready", "False", "PodsNotReady", 60), ("ReplicaFailure", "True", "FailedCreate", 30)];
+        let figures = figures(set(2, &rejected), vec![testing::pod("a").ready(9)]);
         tokio::time::advance(Duration::from_secs(40)).await;
         let taken = figures.take();
         assert_eq!(taken.unconverged.as_secs(), 100);
@@ -341,9 +341,9 @@ mod tests {
         assert_eq!((taken.desired, taken.available, taken.ready), (2, 1, 1));
     }
 
-    /// As when the leader hangs: what it wrote last says that all is well.
+    /// For example, the leader hangs, and the last status that it wrote is Ready.
     #[tokio::test(start_paused = true)]
-    async fn a_set_on_which_nobody_works_is_noticed() {
+    async fn a_neglected_set_counts_as_unconverged() {
         let ready = [("Ready", "True", "AllPodsReady", 9)];
         let mut outdated = set(1, &ready);
         outdated.generation = 2;
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_noticed_is_forgotten_when_it_is_over() {
+    async fn the_unconverged_time_restarts_after_convergence() {
         let figures = figures(set(1, &[("Ready", "True", "AllPodsReady", 9)]), vec![]);
         figures.take();
         tokio::time::advance(Duration::from_secs(1000)).await;
@@ -367,11 +367,11 @@ mod tests {
         change(testing::pod("a").version(101).ready(0));
         assert_eq!(figures.take().unconverged.as_secs(), 0);
         change(testing::pod("a").version(102));
-        assert_eq!(figures.take().unconverged.as_secs(), 0, "it begins anew");
+        assert_eq!(figures.take().unconverged.as_secs(), 0, "the time restarts");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn strange_reasons_make_no_series() {
+    async fn foreign_reasons_create_no_series() {
         let taken = figures(set(1, &[("Ready", "False", "Sabotage", 9)]), vec![]).take();
         assert_eq!(count(&taken, "Unknown"), 1);
         assert_eq!(taken.by_reason.len(), crate::podset::status::REASONS.len() + 1);

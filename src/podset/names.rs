@@ -98,7 +98,7 @@ mod tests {
     const UID: &str = "8f14e45f-ceea-467f-a830-5a4d3c2b1a00";
 
     #[test]
-    fn names_are_fixed_for_ever() {
+    fn names_never_change() {
         let golden: Vec<_> = (0..5).map(|index| pod_name("web", UID, index)).collect();
         assert_eq!(golden, ["web-podqw4ht", "web-poddpm7g", "web-podzg7t4", "web-podm8pkp", "web-pod9x98b"]);
         assert_eq!(pod_name("web", UID, 9_999), "web-podfrpzk");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_of_the_same_name_have_other_names() {
+    fn a_recreated_set_gives_its_pods_other_names() {
         assert_ne!(pod_name("web", UID, 0), pod_name("web", "another", 0));
     }
 }

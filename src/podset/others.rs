@@ -64,6 +64,6 @@ mod tests {
         }
         let text = metrics.text(Format::OpenMetrics).unwrap();
         assert!(text.contains("\npodset_writes_by_other_installations_total 3\n"), "{text}");
-        assert_eq!(others.known.lock().unwrap().len(), 2, "each is told once");
+        assert_eq!(others.known.lock().unwrap().len(), 2, "each writer is logged once");
     }
 }

@@ -194,15 +194,15 @@ mod tests {
         }));
         let pod = sent(&set, "unused", 2);
         assert_eq!(pod["metadata"]["labels"]["tier"], "front");
-        assert_eq!(pod["metadata"]["labels"]["app"], "web", "that label is the set's own");
+        assert_eq!(pod["metadata"]["labels"]["app"], "web", "the label belongs to the set");
         assert_eq!(pod["metadata"]["annotations"], json!({ "note": "x", "app.example.com/replacements": "2" }));
         assert_eq!(pod["spec"], json!({ "containers": [{ "name": "c", "image": "i" }] }));
         let first = sent(&set, "unused", 0);
-        assert_eq!(first["metadata"]["annotations"], json!({ "note": "x" }), "it replaces none");
+        assert_eq!(first["metadata"]["annotations"], json!({ "note": "x" }), "it replaces no pod");
     }
 
     #[test]
-    fn what_a_template_does_not_say_is_as_without_one() {
+    fn fields_missing_in_a_template_have_their_defaults() {
         let (default, spec) =
             (sent(&testing::set(3), "i", 0), json!({ "containers": [{ "name": "c", "image": "i" }] }));
         assert_eq!(sent(&with(json!({})), "i", 0), default);
@@ -213,18 +213,18 @@ mod tests {
     }
 
     #[test]
-    fn what_a_webhook_took_away_is_named() {
+    fn a_change_by_a_webhook_is_named() {
         let set = testing::set(1);
-        let ordered = sent(&set, "i", 0);
-        let told = |change: fn(&mut Value)| {
-            let mut made = ordered.clone();
+        let manifest = sent(&set, "i", 0);
+        let changed = |change: fn(&mut Value)| {
+            let mut made = manifest.clone();
             change(&mut made);
             let made: Pod = serde_json::from_value(made).unwrap();
             difference(&made, "web-podabcde", &set.uid, Revision::of(None, 0))
         };
-        assert_eq!(told(|_| {}), None);
-        assert!(told(|pod| pod["metadata"]["ownerReferences"] = json!([])).unwrap().contains("owner reference"));
-        assert!(told(|pod| pod["metadata"]["labels"] = json!({})).unwrap().contains("label"));
-        assert!(told(|pod| pod["metadata"]["name"] = json!("other")).unwrap().contains("other"));
+        assert_eq!(changed(|_| {}), None);
+        assert!(changed(|pod| pod["metadata"]["ownerReferences"] = json!([])).unwrap().contains("owner reference"));
+        assert!(changed(|pod| pod["metadata"]["labels"] = json!({})).unwrap().contains("label"));
+        assert!(changed(|pod| pod["metadata"]["name"] = json!("other")).unwrap().contains("other"));
     }
 }

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
     use crate::podset::testing::{self, PodBuilder};
 
-    /// Each pod goes before the next one, by the rule that it is named for.
+    /// Each pod is deleted before the next one, by the rule in its name.
     #[test]
     fn the_rules_apply_in_their_order() {
         let pods: Vec<Seen> = [

@@ -146,10 +146,10 @@ mod tests {
         events::work_done(&burst, 1).unwrap()
     }
 
-    /// A recorder, and how many events it has told.
+    /// A recorder, and how many events it has sent.
     fn recorder() -> (Arc<Recorder>, Arc<AtomicUsize>) {
-        let told = Arc::new(AtomicUsize::new(0));
-        let count = told.clone();
+        let sent = Arc::new(AtomicUsize::new(0));
+        let count = sent.clone();
         let service = tower::service_fn(move |_: Request<Body>| {
             count.fetch_add(1, Ordering::Relaxed);
             async { Ok::<_, BoxError>(Response::new(Body::empty())) }
@@ -157,27 +157,27 @@ mod tests {
         let env = virtual_env();
         let writer =
             Writer::new(kube::Client::new(service, "default"), &Uri::default(), Leadership::always(env.clone()));
-        (Arc::new(Recorder::new(env, writer, "operator-1".to_owned())), told)
+        (Arc::new(Recorder::new(env, writer, "operator-1".to_owned())), sent)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_too_much_is_lost_and_the_rest_is_told() {
-        let ((recorder, told), set) = (recorder(), testing::set(1));
+    async fn events_beyond_the_limit_are_dropped_and_the_rest_is_sent() {
+        let ((recorder, sent), set) = (recorder(), testing::set(1));
         let many = usize::try_from(WAITING).unwrap();
         recorder.record(&set, vec![event(); many - 1]);
         recorder.record(&set, vec![event(); 2]);
         let running = recorder.clone();
         let running = tokio::spawn(async move { running.run().await });
         recorder.flush().await;
-        assert_eq!(told.load(Ordering::Relaxed), many);
+        assert_eq!(sent.load(Ordering::Relaxed), many);
         recorder.record(&set, vec![event()]);
         recorder.flush().await;
-        assert_eq!(told.load(Ordering::Relaxed), many + 1, "there is room again");
+        assert_eq!(sent.load(Ordering::Relaxed), many + 1, "there is room again");
         running.abort();
     }
 
     #[tokio::test]
-    async fn an_event_that_waits_takes_less_than_a_kilobyte() {
+    async fn a_queued_event_takes_less_than_a_kilobyte() {
         let ((recorder, _), set) = (recorder(), testing::set(1));
         recorder.record(&set, vec![event()]);
         let queued = recorder.receiver.try_lock().unwrap().try_recv().unwrap();
@@ -185,9 +185,9 @@ mod tests {
         assert!(bytes < 1_000, "{bytes}");
     }
 
-    /// The API server never answers for the namespace `default`.
+    /// The API server never responds for the namespace `default`.
     #[tokio::test(start_paused = true)]
-    async fn events_of_one_namespace_do_not_hold_up_those_of_another() {
+    async fn events_of_one_namespace_do_not_delay_those_of_another() {
         let (env, sent) = (virtual_env(), Arc::new(AtomicUsize::new(0)));
         let count = sent.clone();
         let service = tower::service_fn(move |request: Request<Body>| {

@@ -119,7 +119,7 @@ mod tests {
             })
             .collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
-        assert_eq!(rejected.waits_until(&"a".into(), 5, after(30)), None, "then it is tried again");
+        assert_eq!(rejected.waits_until(&"a".into(), 5, after(30)), None, "it is retried then");
         assert_eq!(rejected.waits_until(&"b".into(), 5, after(0)), None);
     }
 
@@ -134,12 +134,12 @@ mod tests {
         assert_eq!(
             rejected.waits_until(&"a".into(), 6, after(0)),
             Some(after(1)),
-            "but a pod that never rests costs little"
+            "a pod that changes often does not cause many requests"
         );
     }
 
     #[test]
-    fn rejections_are_told_once_and_again_after_a_recovery() {
+    fn rejections_are_reported_once_and_again_after_a_recovery() {
         let mut rejected = RejectedDeletes::default();
         assert!(reject(&mut rejected, 5, after(0)));
         assert!(!reject(&mut rejected, 5, after(1)));
@@ -147,12 +147,12 @@ mod tests {
         for second in 3..9 {
             let is_new = rejected.note("b".into(), 5, "never".to_owned(), after(second), |wait| wait);
             assert_eq!(is_new, second == 3);
-            assert!(!reject(&mut rejected, 5, after(second)), "the messages of two pods do not alternate");
+            assert!(!reject(&mut rejected, 5, after(second)), "two pods do not alternate their messages");
         }
         assert_eq!(
             (rejected.take_event(None), rejected.message()),
             (None, Some("never")),
-            "messages may differ each time"
+            "a message that changes causes no event"
         );
 
         rejected.retain(&BTreeSet::from(["a".into()]));

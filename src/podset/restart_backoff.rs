@@ -162,45 +162,45 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_ran_for_ten_minutes_begins_anew() {
+    fn ten_minutes_of_running_reset_the_backoff() {
         assert_eq!(due_after(&[testing::pod("a").failed(0).ran(600).replacements(8)]), Some((0, 1)));
         assert_eq!(due_after(&[testing::pod("a").failed(0).ran(599).replacements(8)]), Some((128, 9)));
     }
 
     #[test]
-    fn all_wait_as_long_as_the_one_that_waits_longest() {
+    fn all_pods_wait_for_the_longest_backoff() {
         let old = || testing::pod("old").failed(100).replacements(9);
         let new = || testing::pod("new").failed(3).replacements(4);
         assert_eq!(due_after(&[old(), new()]), Some((256 - 100, 10)));
-        assert_eq!(due_after(&[old(), new().ran(600)]), Some((-3, 1)), "one that ran well begins anew");
+        assert_eq!(due_after(&[old(), new().ran(600)]), Some((-3, 1)), "a pod that ran well resets the backoff");
         assert_eq!(due_after(&[testing::pod("old").failed(700).replacements(9), new()]), Some((8 - 3, 5)));
-        assert_eq!(due_after(&[testing::pod("a").failed(600).replacements(9)]), None, "long ago");
+        assert_eq!(due_after(&[testing::pod("a").failed(600).replacements(9)]), None, "too long ago");
         assert_eq!(due_after(&[]), None);
     }
 
     #[test]
-    fn what_was_replaced_holds_up_nothing() {
+    fn a_replaced_pod_causes_no_backoff() {
         let failed = || testing::pod("failed").failed(3).replacements(4);
         let made = |age: i64, count: u32| testing::pod("made").age(age).replacements(count);
         assert_eq!(due_after(&[failed(), made(1, 5)]), None);
         assert_eq!(due_after(&[failed(), made(1, 4)]), Some((5, 5)), "a pod of another chain");
-        assert_eq!(due_after(&[failed(), made(600, 5)]), Some((5, 5)), "a pod from before");
-        assert_eq!(due_after(&[failed().terminating()]), None, "its user does without it");
+        assert_eq!(due_after(&[failed(), made(600, 5)]), Some((5, 5)), "an older pod");
+        assert_eq!(due_after(&[failed().terminating()]), None, "a user deleted it");
     }
 
     #[test]
-    fn a_replacement_stands_for_one_pod() {
+    fn each_replacement_counts_for_one_pod() {
         let failed = |name: &str, ago: i64, count: u32| testing::pod(name).failed(ago).replacements(count);
         let made = |name: &str, age: i64, count: u32| testing::pod(name).age(age).replacements(count);
         let one_of_two = [failed("a", 10, 4), made("a2", 2, 5), failed("b", 1, 4)];
         assert_eq!(due_after(&one_of_two), Some((8 - 1, 5)));
         assert_eq!(due_after(&[failed("a", 10, 4), failed("b", 10, 0), made("a2", 2, 5), made("b2", 2, 5)]), None);
         let chain = [failed("a", 20, 0), failed("a2", 15, 1).age(19), made("a3", 14, 2)];
-        assert_eq!(due_after(&chain), None, "each in place of the one before it");
+        assert_eq!(due_after(&chain), None, "each pod replaces the one before it");
     }
 
     #[test]
-    fn as_many_wait_as_finished_and_all_where_some_may_have_been_forgotten() {
+    fn as_many_wait_as_finished_and_all_from_three_on() {
         let waiting = |count: usize| {
             let pods: Vec<Seen> = (0..count).map(|n| testing::pod(&n.to_string()).failed(1).seen()).collect();
             without_history(&pods, testing::now()).map(|next| next.pods)
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_remembered_until_as_many_live_as_are_wanted() {
+    fn waiting_replacements_are_remembered_until_enough_pods_live() {
         let mut finishes = Finishes::default();
         let mut look = |wanted: usize, is_unread: bool, pods: Vec<PodBuilder>| {
             let pods = pods.into_iter().map(PodBuilder::seen).collect();
@@ -220,33 +220,29 @@ mod tests {
         let failed = |name: &str, count: u32| testing::pod(name).failed(1).replacements(count);
         assert_eq!(look(1, true, vec![failed("x", 4)]), Some((7, 5, 1)));
         let all = || ["x", "y", "z"].map(|name| failed(name, 9)).to_vec();
-        assert_eq!(look(5, true, all()), Some((255, 10, 5)), "not read yet: others may have been cleared away");
+        assert_eq!(look(5, true, all()), Some((255, 10, 5)), "not read yet: other finished pods may have been deleted");
         assert_eq!(look(5, true, vec![]), None);
         let mut noted = |wanted, pods| look(wanted, false, pods);
         assert_eq!(noted(5, vec![]), None);
         assert_eq!(noted(5, vec![failed("a", 9), ready("b")]), Some((255, 10, 1)));
         let made = || ready("c").age(0).replacements(10);
-        assert_eq!(noted(5, vec![failed("a", 9), made()]), Some((255, 10, 1)), "whoever else comes or goes");
+        assert_eq!(noted(5, vec![failed("a", 9), made()]), Some((255, 10, 1)), "other pods do not matter");
         assert_eq!(
             noted(5, vec![failed("d", 0), failed("e", 0), failed("f", 0)]),
             Some((255, 10, 4)),
-            "a was cleared away"
+            "pod a was deleted"
         );
-        assert_eq!(noted(5, vec![failed("g", 2).ran(600)]), Some((-1, 1, 5)), "one that ran well begins anew");
-        assert_eq!(noted(1, vec![failed("g", 2).ran(600), ready("b")]), Some((-1, 1, 0)), "as many as wanted");
-        assert_eq!(noted(2, vec![failed("g", 2).ran(600), ready("b")]), Some((-1, 1, 0)), "it is made up for");
-        assert_eq!(
-            noted(2, vec![failed("h", 2).terminating(), ready("b")]),
-            Some((-1, 1, 0)),
-            "its user does without it"
-        );
+        assert_eq!(noted(5, vec![failed("g", 2).ran(600)]), Some((-1, 1, 5)), "a pod that ran well resets the backoff");
+        assert_eq!(noted(1, vec![failed("g", 2).ran(600), ready("b")]), Some((-1, 1, 0)), "enough pods live");
+        assert_eq!(noted(2, vec![failed("g", 2).ran(600), ready("b")]), Some((-1, 1, 0)), "g does not wait again");
+        assert_eq!(noted(2, vec![failed("h", 2).terminating(), ready("b")]), Some((-1, 1, 0)), "a user deleted it");
         assert_eq!(noted(2, vec![failed("i", 6), ready("b")]), Some((31, 7, 1)));
         assert_eq!(noted(1, vec![failed("i", 6), ready("b")]), Some((31, 7, 0)));
-        assert_eq!(noted(2, vec![failed("k", 0), ready("b")]), Some((31, 7, 1)), "it counts on");
+        assert_eq!(noted(2, vec![failed("k", 0), ready("b")]), Some((31, 7, 1)), "the count continues");
     }
 
     #[test]
-    fn no_more_wait_than_were_missing_nor_those_that_were_made() {
+    fn no_more_wait_than_are_missing_and_created_ones_do_not() {
         let mut finishes = Finishes::default();
         let waiting = |finishes: &mut Finishes, wanted: usize, pods: &[PodBuilder]| {
             let pods = pods.iter().cloned().map(PodBuilder::seen).collect();
@@ -257,19 +253,23 @@ mod tests {
         let failed = |name: &str| testing::pod(name).failed(1).replacements(9);
         let kept = [failed("x"), failed("y"), failed("z")];
         let two_live = [&kept[..], &[ready("a"), ready("b")]].concat();
-        assert_eq!(waiting(&mut finishes, 5, &two_live), Some(3), "all that are missing, on the first look");
+        assert_eq!(waiting(&mut finishes, 5, &two_live), Some(3), "at first, all missing pods wait");
         let one_live = &two_live[..4];
-        assert_eq!(waiting(&mut finishes, 5, one_live), Some(3), "a pod that was deleted waits for nothing");
+        assert_eq!(waiting(&mut finishes, 5, one_live), Some(3), "the replacement of a deleted pod does not wait");
         finishes.created(0);
-        assert_eq!(waiting(&mut finishes, 5, one_live), Some(3), "nor is one that takes its place a replacement");
+        assert_eq!(
+            waiting(&mut finishes, 5, one_live),
+            Some(3),
+            "nor does its replacement count as one of a finished pod"
+        );
         finishes.created(10);
         let made = [one_live, &[ready("c")]].concat();
-        assert_eq!(waiting(&mut finishes, 5, &made), Some(2), "a replacement, although others are missing");
+        assert_eq!(waiting(&mut finishes, 5, &made), Some(2), "one was replaced, although others are missing");
         assert_eq!(waiting(&mut finishes, 3, &made), Some(1), "fewer are wanted");
     }
 
     #[test]
-    fn a_back_off_lasts_until_a_pod_runs_well() {
+    fn a_backoff_lasts_until_a_pod_runs_well() {
         let seconds = |pods: Vec<PodBuilder>| {
             let pods: Vec<Seen> = pods.into_iter().map(PodBuilder::seen).collect();
             backoff(pods.iter(), testing::now()).as_secs()
@@ -277,9 +277,9 @@ mod tests {
         let failed = |ago: i64| testing::pod("failed").failed(ago).replacements(4);
         let made = |age: i64| testing::pod("made").age(age).replacements(5);
         assert_eq!(seconds(vec![]), 0);
-        assert_eq!(seconds(vec![testing::pod("a").age(5)]), 0, "it replaces none");
+        assert_eq!(seconds(vec![testing::pod("a").age(5)]), 0, "it replaces no pod");
         assert_eq!(seconds(vec![failed(3)]), 8, "before the replacement");
-        assert_eq!(seconds(vec![failed(20), made(9)]), 8, "and after it");
+        assert_eq!(seconds(vec![failed(20), made(9)]), 8, "after the replacement");
         assert_eq!(seconds(vec![failed(700), made(599)]), 8);
         assert_eq!(seconds(vec![failed(700), made(600)]), 0, "it runs well");
         assert_eq!(seconds(vec![failed(3).ran(600)]), 0, "it ran well");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_three_newest_are_kept() {
+    fn the_three_newest_finished_pods_are_kept() {
         let pods: Vec<Seen> = [5, 1, 9, 3, 7].map(|ago| testing::pod(&format!("ago-{ago}")).failed(ago).seen()).into();
         let names: Vec<_> =
             not_kept(&pods.iter().collect::<Vec<_>>()).iter().map(|seen| seen.pod.key.name.to_string()).collect();

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_is_that_of_the_content_and_survives_a_label() {
+    fn a_revision_depends_on_the_content_and_survives_a_label() {
         let revision = of(r#"{"spec":{"a":1,"b":2}}"#);
         assert_eq!(revision, of(r#"{ "spec": { "b": 2, "a": 1 } }"#));
         assert_ne!(revision, of(r#"{"spec":{"a":1,"b":3}}"#));
@@ -129,7 +129,7 @@ mod tests {
         for foreign in ["", "abc", "aaaaaaaaaa", "bbbbbbbbbbb"] {
             assert_eq!(foreign.parse::<Revision>(), Err(()), "{foreign}");
         }
-        assert_eq!(Revision::of(None, 0).to_string(), "njg4qh94mc", "it never changes: all pods would be replaced");
+        assert_eq!(Revision::of(None, 0).to_string(), "njg4qh94mc", "if it changed, all pods would be replaced");
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
         };
         let percent = |text: &str| IntOrString::String(text.to_owned());
         assert_eq!(update(IntOrString::Int(2), IntOrString::Int(3), 10), (Some(2), 3));
-        assert_eq!(update(percent("25%"), percent("25%"), 10), (Some(2), 3), "down, and up");
+        assert_eq!(update(percent("25%"), percent("25%"), 10), (Some(2), 3), "rounded down, and rounded up");
         assert_eq!(update(percent("1%"), percent("1%"), 10), (Some(1), 1));
         assert_eq!(update(percent("100%"), IntOrString::Int(99), 5), (Some(5), 5));
         assert_eq!(update(percent("nonsense"), IntOrString::Int(-1), 5), (Some(1), 0));

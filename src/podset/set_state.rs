@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(fates.next_overdue(start, QUARANTINE), Some(start + QUARANTINE));
         let end = start + QUARANTINE;
         fates.expire(end, QUARANTINE, Create::may_be_forgotten);
-        assert_eq!(fates.unknown().collect::<Vec<_>>(), ["a"], "until it was looked up");
+        assert_eq!(fates.unknown().collect::<Vec<_>>(), ["a"], "until it is looked up");
         assert_eq!(fates.overdue(end - SignedDuration::from_secs(1), QUARANTINE).count(), 0);
         assert_eq!(fates.overdue(end, QUARANTINE).collect::<Vec<_>>(), ["a"]);
     }
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_double_up_to_thirty_seconds_and_begin_anew_with_the_spec() {
+    fn waits_double_up_to_thirty_seconds_and_restart_with_a_new_spec() {
         let mut retry = Retry::default();
         let now = testing::now();
         let waits: Vec<i64> = (0..7)
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_is_said_to_go_is_tried_a_few_times_and_then_left_for_long() {
+    fn a_terminating_namespace_is_retried_a_few_times_and_then_rarely() {
         let (mut retry, start) = (Retry::default(), testing::now());
         let mut wait = |generation| {
             retry.give_up(start, generation, |wait| wait);
@@ -365,15 +365,15 @@ mod tests {
         };
         let waits: Vec<i64> = (0..7).map(|_| wait(1)).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 600, 600]);
-        assert_eq!(wait(2), 1, "a new spec begins anew");
+        assert_eq!(wait(2), 1, "a new spec restarts the backoff");
     }
 
     #[test]
-    fn strays_that_cannot_be_deleted_keep_pods_from_being_created_only_if_they_are_many() {
+    fn undeletable_strays_block_creates_only_from_three_on() {
         let mut state = SetState::default();
         for (uid, holds) in [("a", false), ("b", false), ("c", true)] {
             state.fates.strays.insert(uid.into(), uid.to_owned());
-            assert!(state.strays_hold(), "{uid} may still go");
+            assert!(state.strays_hold(), "{uid} may still be deleted");
             state.retry.rejected.note(uid.into(), 0, "no".to_owned(), testing::now(), |wait| wait);
             assert_eq!(state.strays_hold(), holds, "{uid}");
         }

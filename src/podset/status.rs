@@ -352,7 +352,7 @@ mod tests {
     }
 
     /// Each condition as `Type=Status/Reason`.
-    fn told(view: &View, hold: Hold, state: &SetState) -> Vec<String> {
+    fn conditions(view: &View, hold: Hold, state: &SetState) -> Vec<String> {
         let status = status(view, &planned(view, hold), state, testing::now());
         let line = |held: &Condition| format!("{}={}/{}", held.type_, held.status, held.reason);
         status.conditions.iter().map(line).collect()
@@ -399,43 +399,43 @@ mod tests {
             (deleting, Hold::Forever, none, &["Ready=False/Deleting", "Reconciling=True/Deleting"]),
         ];
         for (view, hold, state, expected) in cases {
-            let told = told(&view, hold, &state);
-            assert_eq!(told, expected);
-            assert!(REASONS.iter().any(|reason| told[0].ends_with(&format!("/{reason}"))), "{told:?}");
+            let shown = conditions(&view, hold, &state);
+            assert_eq!(shown, expected);
+            assert!(REASONS.iter().any(|reason| shown[0].ends_with(&format!("/{reason}"))), "{shown:?}");
         }
     }
 
     #[test]
-    fn ready_says_in_one_sentence_what_is_the_matter() {
+    fn the_message_of_ready_names_the_cause() {
         let one = || view(vec![testing::pod("a").ready(9)]);
-        let said = |view: &View, hold: Hold, state: &SetState| {
+        let message = |view: &View, hold: Hold, state: &SetState| {
             status(view, &planned(view, hold), state, testing::now()).conditions.swap_remove(0).message
         };
         let none = SetState::default();
-        assert_eq!(said(&two_ready(), Hold::Nothing, &none), "2 of 2 pods are ready");
-        assert_eq!(said(&one(), Hold::Failure, &refused(RejectionKind::Forbidden)), "1 of 2 pods are ready: no");
+        assert_eq!(message(&two_ready(), Hold::Nothing, &none), "2 of 2 pods are ready");
+        assert_eq!(message(&one(), Hold::Failure, &refused(RejectionKind::Forbidden)), "1 of 2 pods are ready: no");
         let waiting = |name, reason| testing::pod(name).waits_for(reason);
         let two = view(vec![waiting("a", "ImagePullBackOff"), waiting("b", "CrashLoopBackOff")]);
         let why = "0 of 2 pods are ready; b is in CrashLoopBackOff; a is in ImagePullBackOff";
-        assert_eq!(said(&two, Hold::Nothing, &none), why);
+        assert_eq!(message(&two, Hold::Nothing, &none), why);
         let unscheduled = |name| testing::pod(name).unscheduled().waits_for("0/3 nodes are available");
         let one_unscheduled = view(vec![unscheduled("b"), waiting("a", "ImagePullBackOff")]);
         let why = "0 of 2 pods are ready; b cannot be scheduled: 0/3 nodes are available; a is in ImagePullBackOff";
-        assert_eq!(said(&one_unscheduled, Hold::Nothing, &none), why);
+        assert_eq!(message(&one_unscheduled, Hold::Nothing, &none), why);
         let two_unscheduled = view(vec![unscheduled("a"), unscheduled("b")]);
         let why = "0 of 2 pods are ready; 2 pods cannot be scheduled: 0/3 nodes are available";
-        assert_eq!(said(&two_unscheduled, Hold::Nothing, &none), why);
+        assert_eq!(message(&two_unscheduled, Hold::Nothing, &none), why);
         let mut deleting = two_ready();
         Arc::make_mut(&mut deleting.set).is_deleting = true;
-        assert_eq!(said(&deleting, Hold::Forever, &none), "2 of 2 pods are ready: the set is being deleted");
+        assert_eq!(message(&deleting, Hold::Forever, &none), "2 of 2 pods are ready: the set is being deleted");
         let mut unreadable = two_ready();
-        Arc::make_mut(&mut unreadable.set).wanted = Err("who knows".to_owned());
-        assert_eq!(said(&unreadable, Hold::Forever, &none), "2 pods are ready: who knows");
+        Arc::make_mut(&mut unreadable.set).wanted = Err("unreadable".to_owned());
+        assert_eq!(message(&unreadable, Hold::Forever, &none), "2 pods are ready: unreadable");
     }
 
     #[test]
     fn pods_that_the_set_waits_for_are_named_with_their_nodes() {
-        let said = |pods: Vec<PodBuilder>| {
+        let shown = |pods: Vec<PodBuilder>| {
             let ending = pods.iter().filter(|pod| pod.0.is_terminating).count();
             let view = View { set: Arc::new(testing::patient_set(2)), ..view(pods) };
             let mut plan = planned(&view, Hold::Nothing);
@@ -449,11 +449,11 @@ mod tests {
         let one = vec![testing::pod("a").ready(9), ending("b").disrupted("DeletionByTaintManager")];
         let message =
             "1 of 2 pods are ready; waiting for b on n1 (DisruptionTarget/DeletionByTaintManager) to terminate";
-        assert_eq!(said(one), (WAITING_FOR_TERMINATION.to_owned(), message.to_owned(), 1));
+        assert_eq!(shown(one), (WAITING_FOR_TERMINATION.to_owned(), message.to_owned(), 1));
         let first = testing::pod("c").on("n2").deleted(40);
         let more = vec![testing::pod("a").waits_for("CrashLoopBackOff"), ending("b"), first];
         let message = "0 of 2 pods are ready; waiting for c on n2 and 1 more to terminate; a is in CrashLoopBackOff";
-        assert_eq!(said(more), (NOT_READY.to_owned(), message.to_owned(), 2), "a would not be ready anyway");
+        assert_eq!(shown(more), (NOT_READY.to_owned(), message.to_owned(), 2), "a is unready anyway");
     }
 
     #[test]
@@ -466,7 +466,7 @@ mod tests {
 
     #[test]
     fn pods_that_fail_are_named_with_the_next_try() {
-        let said = |pods: usize, due: i64, seen: Vec<PodBuilder>| {
+        let message = |pods: usize, due: i64, seen: Vec<PodBuilder>| {
             let (view, mut state) = (view(seen), SetState::default());
             let due = testing::now() + jiff::SignedDuration::from_secs(due);
             state.retry.finishes.next = Some(Replacement { due, count: 7, pods });
@@ -478,17 +478,17 @@ mod tests {
         };
         let failed = |name: &str, ago| testing::pod(name).failed(ago).exit_code(1);
         let two = || vec![failed("a", 3), failed("b", 9)];
-        assert_eq!(said(2, 29, two()), "2 pods failed, most recently a with exit code 1; next try 32 s later");
+        assert_eq!(message(2, 29, two()), "2 pods failed, most recently a with exit code 1; next try 32 s later");
         let succeeded = testing::pod("a").failed(3).phase(Phase::Succeeded).exit_code(0);
         let exited = "1 pod exited, most recently a with exit code 0; next try 8 s later";
-        assert_eq!(said(1, 5, vec![succeeded]), exited);
+        assert_eq!(message(1, 5, vec![succeeded]), exited);
         let evicted = testing::pod("a").failed(3);
-        assert_eq!(said(1, 5, vec![evicted]), "1 pod failed, most recently a; next try 8 s later");
-        assert_eq!(said(2, 5, vec![failed("a", 3).terminating()]), "2 pods failed", "they were deleted");
+        assert_eq!(message(1, 5, vec![evicted]), "1 pod failed, most recently a; next try 8 s later");
+        assert_eq!(message(2, 5, vec![failed("a", 3).terminating()]), "2 pods failed", "the pods are being deleted");
     }
 
     #[test]
-    fn people_wait_for_ready_and_for_pods_that_come_or_go() {
+    fn changes_of_ready_and_of_the_pods_are_awaited() {
         let status = |pods: &[&str], ready| {
             let reason = if ready { "AllPodsReady" } else { "PodsNotReady" };
             let ready = statuses::condition(&[], condition::READY, ready, reason, String::new(), testing::now());
@@ -497,7 +497,7 @@ mod tests {
         };
         assert!(is_awaited(&status(&["a"], false), &status(&["a"], true), false));
         assert!(is_awaited(&status(&["a"], true), &status(&["b"], true), true));
-        assert!(!is_awaited(&status(&["a"], true), &status(&["b"], true), false), "more are to come");
+        assert!(!is_awaited(&status(&["a"], true), &status(&["b"], true), false), "more changes will follow");
         let other = PodSetStatus { ready_replicas: 1, ..status(&["a"], false) };
         assert!(!is_awaited(&status(&["a"], false), &other, true));
     }
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_is_answered_when_no_more_pods_may_live_than_it_wants() {
+    fn a_generation_is_observed_when_no_surplus_may_live() {
         let answered = |occupied: usize, stored: Option<i64>| {
             let mut view = two_ready();
             let set = Arc::make_mut(&mut view.set);
@@ -529,14 +529,14 @@ mod tests {
             plan.count.occupied = occupied;
             status(&view, &plan, &SetState::default(), testing::now()).observed_generation
         };
-        assert_eq!(answered(0, Some(6)), Some(7), "on the way up at once");
+        assert_eq!(answered(0, Some(6)), Some(7), "a scale-up is observed at once");
         assert_eq!(answered(2, Some(6)), Some(7));
-        assert_eq!(answered(3, Some(6)), Some(6), "on the way down the former one");
+        assert_eq!(answered(3, Some(6)), Some(6), "a scale-down is not observed yet");
         assert_eq!(answered(3, None), None);
     }
 
     #[test]
-    fn a_transition_time_changes_with_the_status_alone() {
+    fn a_transition_time_changes_only_with_the_status() {
         let mut view = view(vec![testing::pod("a").ready(9)]);
         let later = testing::now() + jiff::SignedDuration::from_secs(100);
         let first = status(&view, &planned(&view, Hold::Nothing), &SetState::default(), testing::now());
@@ -550,7 +550,7 @@ mod tests {
         turned.conditions.reverse();
         turned.conditions.push(Condition { type_: "Foreign".to_owned(), ..first.conditions[0].clone() });
         turned.conditions[0].observed_generation = Some(1);
-        assert!(is_same(&first, &turned), "in whatever order, whatever others add");
+        assert!(is_same(&first, &turned), "the order and conditions of others do not matter");
         view = two_ready();
         Arc::make_mut(&mut view.set).status = first;
         let ready = status(&view, &planned(&view, Hold::Nothing), &SetState::default(), later);

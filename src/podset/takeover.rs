@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_unread_until_its_namespace_is_read_or_it_is_known_to_be_younger_than_the_term() {
+    fn a_set_is_unread_until_it_is_read_or_known_to_be_newer_than_the_term() {
         let set = testing::set(3);
         let (own, other) = (set.key.namespace.clone(), Arc::from("another"));
         let uids = |uid: &Uid| Some(HashSet::from([uid.clone()]));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_whose_pods_may_be_forgotten_is_read_again_and_holds_up_no_other() {
+    fn a_set_whose_pods_may_be_forgotten_is_reread_alone() {
         let (take_over, set) = (TakeOver::default(), testing::set(1));
         let other = Set { uid: "another".into(), ..testing::set(1) };
         let is_unread = |set| take_over.is_unread(set, Rules::default().is_unread);

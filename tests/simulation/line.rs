@@ -1,6 +1,6 @@
-//! The connections for the writes of an instance: the operator's own pool and gate, over streams in memory.
+//! The connections for the writes of an instance: the operator's pool and gate, over streams in memory.
 //!
-//! A freeze acts between the two, where TLS is in a real process: after every check but the gate's.
+//! A freeze acts between the two, where TLS is in a real process: after every check except that of the gate.
 
 use std::{
     io,
@@ -35,7 +35,7 @@ pub fn gated(connection: &Connection, ice: &Ice, may_leave: fn(&WritePermit) -> 
     kube::Client::new(pool(connector), "default")
 }
 
-/// A stream, perhaps with ice on it.
+/// A stream that a freeze may hold up.
 struct Line<S> {
     stream: S,
     connected: fn(&S) -> Connected,
@@ -48,7 +48,7 @@ impl<S> Line<S> {
         Line { stream, connected, ice, thaw: None }
     }
 
-    /// Waits until no ice keeps bytes from being written, or from being read.
+    /// Waits until no freeze prevents reads or writes.
     fn poll_melted(&mut self, cx: &mut Context<'_>, is_read: bool) -> Poll<()> {
         while let Some((ice, connection)) = &self.ice {
             let Some(frozen) = ice.frozen().filter(|frozen| frozen.is_whole || !is_read) else { break };

@@ -1,8 +1,8 @@
 //! The operator against an API server in the same process, on virtual time.
 //!
-//! `apiserver` is that server and `behaviour` holds it to what kube-apiserver does. `operator` and `replica` are instances
-//! of the operator, led by a test and by themselves, and `line` is what carries their writes; the other modules are what
-//! happens to them.
+//! `apiserver` is that server, and `behaviour` compares it with kube-apiserver. `operator` and `replica` are instances
+//! of the operator, whose leadership is set by the test or elected. `line` carries their writes. The other modules are the
+//! tests.
 
 mod apiserver;
 mod attacks;
@@ -21,7 +21,7 @@ use apiserver::ApiServer;
 use operator::Operator;
 use podset_operator::podset::promise::Rules;
 
-/// The namespace in which most of it happens.
+/// The namespace of most tests.
 const NS: &str = "default";
 
 fn seconds(n: u64) -> Duration {
@@ -38,7 +38,7 @@ async fn with_set(pods: usize, rules: Rules) -> (ApiServer, Operator) {
     (server, operator)
 }
 
-/// Waits until so many pods of the set are ready, and no more are live.
+/// Waits until exactly this many pods of the set are live, and all are ready.
 async fn ready(server: &ApiServer, set: &str, n: usize) {
     let is_there = |s: &ApiServer| s.ready_pods(NS, set).len() == n && s.live_pods(NS, set).len() == n;
     server.wait_until(is_there, seconds(120)).await;
@@ -49,9 +49,9 @@ async fn assert_silent(server: &ApiServer, for_seconds: u64) {
     let mark = server.mark();
     tokio::time::sleep(seconds(for_seconds)).await;
     let lines: Vec<_> = server.requests_since(mark).iter().map(|entry| entry.line()).collect();
-    assert_eq!(lines, Vec::<String>::new(), "at rest nothing is read or written");
+    assert_eq!(lines, Vec::<String>::new(), "no request is sent at rest");
 }
 
-/// A world is a million small objects: of its time a quarter went to the allocator of the system.
+/// A world has a million small objects. The system allocator took a quarter of the time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -1,5 +1,5 @@
-//! Instances of the operator on the API server of the simulation: the real controllers, with time, chance, clients,
-//! leadership and rules as a test hands them in.
+//! Instances of the operator on the API server of the simulation: the real controllers, with the clock, randomness, clients,
+//! leadership and rules that a test gives them.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ use crate::{
     line,
 };
 
-/// How many objects of a kind are reconciled at once.
+/// How many objects of a kind are reconciled concurrently.
 const AT_ONCE: usize = 64;
 
 /// An instance of the operator.
@@ -38,7 +38,7 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// An instance that does not lead; `name` is that of its client.
+    /// An instance that does not lead. `name` is the name of its client.
     pub fn standby(server: &ApiServer, name: &str, rules: Rules) -> Self {
         let env = env(server);
         let leader_state = LeaderState::vacant(env.clone());
@@ -46,14 +46,14 @@ impl Operator {
         Self::start(server, name, rules, env, (leadership.clone(), leadership), leader_state)
     }
 
-    /// An instance that leads from the start and for ever.
+    /// An instance that leads from the start.
     pub fn leader(server: &ApiServer, name: &str, rules: Rules) -> Self {
         let mut operator = Self::standby(server, name, rules);
         operator.lead();
         operator
     }
 
-    /// An instance that writes whether it leads or not: the rule of the write gate taken out.
+    /// An instance that writes whether it leads or not: without the rule of the write gate.
     pub fn without_gate(server: &ApiServer, name: &str, rules: Rules) -> Self {
         let env = env(server);
         let leader_state = LeaderState::vacant(env.clone());
@@ -111,18 +111,18 @@ impl Operator {
         self.leader_state.begin(None);
     }
 
-    /// Leads for so long, and no write takes longer.
+    /// Leads for this time. No write takes longer.
     pub fn lead_for(&mut self, term: Duration) {
         let end = self.context.env.now() + SignedDuration::try_from(term).expect("a test is not that long");
         self.leader_state.begin(Some(Ends { gate: end, writes: end }));
     }
 
-    /// Leads no longer.
+    /// Stops leading.
     pub fn resign(&mut self) {
         self.leader_state.resign();
     }
 
-    /// Ends in the orderly way.
+    /// Shuts down cleanly.
     pub async fn end(mut self) {
         let ended = self.tasks.try_join_next();
         assert!(ended.is_none(), "a controller ended by itself: {ended:?}");
@@ -132,7 +132,7 @@ impl Operator {
         }
     }
 
-    /// Ends as a process that is killed: nothing more is sent, nothing is remembered. So does an instance that is dropped.
+    /// Ends like a killed process: no more requests, and its memory is lost. Dropping an instance does the same.
     pub fn kill(self) {
         drop(self);
     }
@@ -146,12 +146,12 @@ impl Drop for Operator {
     }
 }
 
-/// Time and chance of one instance.
+/// Clock and randomness of one instance.
 pub fn env(server: &ApiServer) -> Env {
     Env { clock: Arc::new(VirtualClock::new(server, 0, Ice::default())), random: Arc::new(NoJitter) }
 }
 
-/// The server's clock, as a process has it whose wall clock is off.
+/// The server's clock with an offset of the wall clock.
 pub struct VirtualClock {
     epoch: Timestamp,
     origin: Instant,
@@ -160,7 +160,7 @@ pub struct VirtualClock {
 }
 
 impl VirtualClock {
-    /// The clock of a process that is off by so many seconds. It stands still while the process is frozen.
+    /// The clock of a process, off by this many seconds. It stands still while the process is frozen.
     pub fn new(server: &ApiServer, wall_offset: i64, ice: Ice) -> Self {
         let wall_offset = SignedDuration::from_secs(wall_offset);
         let epoch = server.with(|state| state.clock.now()) + wall_offset;
@@ -185,7 +185,7 @@ impl Clock for VirtualClock {
     }
 }
 
-/// Waits are as long as they are said to be.
+/// Adds no jitter to waits.
 #[derive(Debug)]
 struct NoJitter;
 

@@ -1,5 +1,5 @@
-//! Replicas of the operator that stand for election on the API server of the simulation: what the process runs, with its
-//! flags, but for the machine's clock, chance, sockets and signals.
+//! Replicas of the operator that stand for election on the API server of the simulation. They run everything that the process
+//! runs, with its flags, except for the machine's clock, randomness, sockets and signals.
 
 use std::{
     sync::{Arc, Mutex},
@@ -38,7 +38,7 @@ use crate::{
 /// The namespace and the name of the Lease.
 pub const LEASE: (&str, &str) = ("default", "podset-operator");
 
-/// What a replica is made of.
+/// The settings of a replica.
 #[derive(Clone, Copy)]
 pub struct Model {
     /// The durations: lease, renew deadline, retry period, in seconds.
@@ -47,11 +47,11 @@ pub struct Model {
     pub rules: leadership::promise::Rules,
     /// The rules that keep the bound.
     pub podset: podset::promise::Rules,
-    /// Whether writes end before the term that they were begun in.
+    /// Whether writes end before the term in which they began.
     pub is_bounded: bool,
     /// By how many seconds its wall clock is off.
     pub wall_offset: i64,
-    /// All its chance follows from this.
+    /// The seed of its random numbers.
     pub seed: u64,
     /// Further flags.
     pub flags: &'static [&'static str],
@@ -75,7 +75,7 @@ impl Default for Model {
 }
 
 impl Model {
-    /// The flags with which the process would be started.
+    /// The flags of the process.
     fn flags(&self) -> RunArgs {
         let (lease, deadline, period) = self.timing;
         let timing = [
@@ -92,7 +92,7 @@ impl Model {
     }
 }
 
-/// A replica that runs.
+/// A running replica.
 pub struct Replica {
     name: String,
     model: Model,
@@ -118,10 +118,10 @@ impl Replica {
         let (leadership, stop) = (leader_state.leadership(), CancellationToken::new());
         let connection = server.connection(name);
         let client = || client(&connection, &ice);
-        let asked = if model.is_bounded { leadership.clone() } else { Leadership::always(env.clone()) };
+        let writes = if model.is_bounded { leadership.clone() } else { Leadership::always(env.clone()) };
         let url = Uri::default();
         let writer = line::gated(&connection, &ice, model.rules.may_leave);
-        let writer = Writer::new(writer, &url, asked);
+        let writer = Writer::new(writer, &url, writes);
         let (arguments, metrics, health) = (model.flags(), Metrics::new(env.clone()), Health::new(env.clone()));
         let parts = Parts {
             arguments: &arguments,
@@ -144,7 +144,7 @@ impl Replica {
             is_outside: model.is_outside,
         };
         let replica = podset_operator::manager::replica::Replica::start(parts);
-        let life = tokio::spawn(replica.expect("a test gives times that fit together").ended());
+        let life = tokio::spawn(replica.expect("the durations of a test fit together").ended());
         Replica { name: name.to_owned(), model, leadership, metrics, health, stop, ice, life }
     }
 
@@ -153,24 +153,24 @@ impl Replica {
         &self.name
     }
 
-    /// What it is made of.
+    /// Its settings.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// The value of one of the series that it shows, if it shows it.
+    /// The value of a series in its metrics, if it exports the series.
     pub fn shows(&self, series: &str) -> Option<f64> {
         let text = self.metrics.text(Format::OpenMetrics).expect("the metrics can be written");
         let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         value.map(|value| value.parse().expect("a value is a number"))
     }
 
-    /// How it feels.
+    /// Its probes.
     pub fn health(&self) -> &Health {
         &self.health
     }
 
-    /// Whether it leads, as it believes.
+    /// Whether it believes that it leads.
     pub fn leads(&self) -> bool {
         self.leadership.term().is_some()
     }
@@ -180,7 +180,7 @@ impl Replica {
         self.life.is_finished()
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Stops it, and waits until it has exited.
     pub async fn end(self) -> Result<(), Failure> {
         self.stop.cancel();
         self.ended().await
@@ -188,35 +188,35 @@ impl Replica {
 
     /// Waits until it has ended by itself.
     pub async fn ended(self) -> Result<(), Failure> {
-        self.life.await.expect("nobody but a test ends it otherwise")
+        self.life.await.expect("only a test aborts it")
     }
 
-    /// Ends it as a process that is killed.
+    /// Ends it like a killed process.
     pub fn kill(self) {
         self.life.abort();
     }
 
-    /// Whether it is frozen, at least before the gate.
+    /// Whether it is frozen, wholly or before the gate.
     pub fn is_frozen(&self) -> bool {
         self.ice.frozen().is_some()
     }
 
-    /// Freezes it before the gate: what it writes from now on leaves when the time is over.
+    /// Freezes it before the gate: its writes leave only when the time is over.
     ///
-    /// A standby sends no writes. It goes on hearing of the Lease, so its clock must not stand still.
+    /// A standby sends no writes. It still watches the Lease, so its clock must not stand still.
     pub fn freeze_writes(&self, time: Duration) {
         if self.leads() {
             self.ice.freeze(time, false);
         }
     }
 
-    /// Freezes it whole: nothing leaves it, and it takes nothing in, until the time is over.
+    /// Freezes it wholly: it sends and receives nothing until the time is over.
     pub fn freeze(&self, time: Duration) {
         self.ice.freeze(time, true);
     }
 }
 
-/// Replicas read and write the Lease in one way or the other, by their names.
+/// The store of the Lease depends on the replica's name, so that both stores are used.
 fn store(name: &str) -> Arc<dyn Store> {
     match name.bytes().last().is_some_and(|last| last % 2 == 0) {
         true => Arc::new(KubeLeaderElection),
@@ -224,7 +224,7 @@ fn store(name: &str) -> Arc<dyn Store> {
     }
 }
 
-/// A client for all requests but the writes of a leader. A request that was sent goes on even if the replica is killed.
+/// A client for all requests except the writes of a leader. A request that was sent continues even if the replica is killed.
 fn client(connection: &Connection, ice: &Ice) -> kube::Client {
     let (connection, ice) = (connection.clone(), ice.clone());
     let wire = tower::service_fn(move |request| {
@@ -241,7 +241,7 @@ async fn carry(to: Connection, ice: Ice, request: Request<Body>) -> Result<Respo
     answer
 }
 
-/// Waits until the replica is no longer frozen whole.
+/// Waits until the replica is no longer frozen wholly.
 async fn melted(connection: &Connection, ice: &Ice) {
     if ice.is_whole() {
         connection.note_held_up();
@@ -249,7 +249,7 @@ async fn melted(connection: &Connection, ice: &Ice) {
     }
 }
 
-/// Chance that follows from a seed.
+/// Random numbers from a seed.
 #[derive(Debug)]
 struct Seeded(Mutex<StdRng>);
 

@@ -1,4 +1,4 @@
-//! What an instance shows of itself, by its probes and metrics, while things happen to it.
+//! The probes and metrics of an instance in various situations.
 
 use operator_kit::{
     health::{Report, Verdict},
@@ -18,7 +18,7 @@ fn verdict(report: &Report, check: &str) -> Verdict {
     report.get(check).cloned().unwrap_or_else(|| panic!("no check {check} in {report:?}"))
 }
 
-/// The value of the one series of a metric whose labels have all these parts.
+/// The value of the only series of a metric whose labels contain all these parts.
 fn value(operator: &Operator, metric: &str, parts: &[&str]) -> f64 {
     let text = operator.metrics().text(OpenMetrics).expect("the metrics can be written");
     let is_it = |line: &&str| line.starts_with(&format!("{metric}{{")) && parts.iter().all(|part| line.contains(part));
@@ -38,7 +38,7 @@ async fn an_unready_replica_names_what_it_waits_for() {
     let readiness = operator.health().readiness();
     let why = verdict(&readiness, "podset-caches").unwrap_err();
     assert!(why.contains("podsets.app.example.com") && why.contains("kubectl apply -k config/crd"), "{why}");
-    assert_eq!(verdict(&readiness, "mycustomresource-caches"), Ok(()), "it has all it needs");
+    assert_eq!(verdict(&readiness, "mycustomresource-caches"), Ok(()), "its own CRD is there");
 
     operator.lead();
     sleep(seconds(60)).await;
@@ -50,7 +50,7 @@ async fn an_unready_replica_names_what_it_waits_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_away_is_no_reason_for_a_restart() {
+async fn replicas_stay_live_while_the_api_server_is_away() {
     let server = ApiServer::new(1);
     server.partition("a");
     let operator = Operator::leader(&server, "a", Rules::default());
@@ -66,7 +66,7 @@ async fn an_api_server_that_is_away_is_no_reason_for_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scale_and_its_failure_are_counted() {
+async fn successful_and_failed_reconciles_are_counted() {
     let server = ApiServer::new(1);
     let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 3);
@@ -85,16 +85,16 @@ async fn a_scale_and_its_failure_are_counted() {
     assert_eq!(total("error"), 0.0);
     assert_eq!(of_queue("workqueue_depth"), 0.0);
 
-    let refused = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
+    let rejected = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
     server.scale(NS, "web", 4);
     sleep(seconds(60)).await;
     let failed = total("error");
     assert!(failed >= 2.0 && of_queue("workqueue_retries_total") >= failed, "{failed}");
     assert_eq!(value(&operator, "controller_runtime_reconcile_errors_total", &[r#"controller="podset""#]), failed);
-    refused.release();
+    rejected.release();
     sleep(seconds(120)).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 4);
     assert_eq!(value(&operator, "controller_runtime_active_workers", &[r#"controller="podset""#]), 0.0);
     let shown = operator.metrics().text(OpenMetrics).expect("the metrics can be written");
-    assert!(!shown.contains("web"), "no object's name is a label");
+    assert!(!shown.contains("web"), "no label is an object's name");
 }

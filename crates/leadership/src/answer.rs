@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_proves_only_what_the_api_server_said() {
+    fn a_response_proves_only_what_the_api_server_said() {
         for (code, body, expected) in [
             (201, b"{}".to_vec(), "done"),
             (409, status(409, "no"), "rejected"),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_that_fails_keeps_anything_from_being_stored() {
+    fn a_failing_webhook_means_that_nothing_was_stored() {
         let message = "Internal error occurred: failed calling webhook \"pods.example.com\": connection refused";
         assert_eq!(proof(500, &status(500, message)), "rejected");
         assert_eq!(proof(500, &status(500, "Internal error occurred: etcdserver: no leader")), "unclear");

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_is_short_enough_and_never_the_same_twice() {
+    fn identities_are_unique_and_not_too_long() {
         let env = Env::system();
         assert_eq!(identity(&"x".repeat(300), &env).len(), 128);
         let (first, second) = (identity("web-1", &env), identity("web-1", &env));

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxy_of_another_kind_is_refused_without_its_password() {
+    fn the_error_about_an_unsupported_proxy_omits_its_password() {
         let mut config = Config::new("https://api.example.com".parse().unwrap());
         config.proxy_url = Some("https://me:secret@proxy:3129".parse().unwrap());
         let error = connector(&config, None).map(drop).unwrap_err().to_string();

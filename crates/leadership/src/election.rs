@@ -389,7 +389,7 @@ mod tests {
         Timestamp::UNIX_EPOCH + SignedDuration::from_secs(n)
     }
 
-    /// What a candidate with a lease duration of 15 s has seen: a Lease of another holder, renewed at second 0.
+    /// A candidate with a lease duration of 15 s has seen a Lease of another holder, renewed at second 0.
     fn seen() -> Observation {
         let mut seen = Observation::new("us", SignedDuration::from_secs(15), Rules::default().wait);
         let spec = json!({ "holderIdentity": "them", "leaseDurationSeconds": 15 });
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_whose_write_had_no_answer_lets_others_go_first() {
+    fn a_candidate_with_an_unanswered_write_waits_longer() {
         let mut in_doubt = seen();
         in_doubt.writes();
         let free = |seen: &Observation| Tries::free_from(seen, PERIOD).unwrap();

@@ -172,13 +172,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_steady_time_is_that_of_the_clock_that_also_runs_while_the_machine_sleeps() {
+    fn elapsed_time_includes_sleep_and_never_stands_still() {
         let mut clock = SystemClock::new();
-        // As if the machine had slept for an hour.
+        // Simulates an hour of sleep.
         clock.booted -= SignedDuration::from_hours(1);
         assert!(clock.now().duration_since(clock.started) >= SignedDuration::from_hours(1));
         let mut clock = SystemClock::new();
-        // As if that clock stood still.
+        // Simulates a boot clock that stands still.
         clock.booted += SignedDuration::from_hours(1);
         let before = clock.now();
         std::thread::sleep(Duration::from_millis(2));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_lengthens_a_wait_by_its_share_at_most() {
+    fn jitter_lengthens_a_wait_by_at_most_its_share() {
         let ten = SignedDuration::from_secs(10);
         let jittered = |unit, share| testing::virtual_env_of(unit).jittered(ten, share).as_millis();
         assert_eq!((jittered(0.0, 0.1), jittered(0.5, 0.1), jittered(0.75, 0.2)), (10_000, 10_500, 11_500));

@@ -59,7 +59,7 @@ mod tests {
     use kube::core::Status;
 
     #[test]
-    fn an_error_is_shown_with_its_causes_and_a_refusal_by_its_message() {
+    fn errors_show_their_causes_and_rejections_their_message() {
         let hidden = kube::Error::Service(std::io::Error::other("connection refused").into());
         assert!(with_causes(&hidden).ends_with("connection refused"), "{}", with_causes(&hidden));
         let status = Status::failure("storage is (re)initializing", "TooManyRequests").with_code(429);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_that_lasts_is_news_once_a_minute() {
+    async fn a_lasting_failure_is_logged_once_a_minute() {
         let mut failures = Failures::default();
         assert!(failures.is_news("forbidden") && !failures.is_news("forbidden"));
         tokio::time::advance(Duration::from_secs(59)).await;
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_over_once() {
+    fn a_recovery_is_reported_once() {
         let mut failures = Failures::default();
         assert!(!failures.recovered());
         failures.log("cannot", &std::io::Error::other("away"));

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bytes_leave_for_as_long_as_their_request_may() {
+    async fn bytes_pass_the_gate_only_during_the_term_of_their_request() {
         let env = virtual_env();
         let mut leader_state = LeaderState::vacant(env.clone());
         let second = |n| env.now() + SignedDuration::from_secs(n);
@@ -165,7 +165,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(5)).await;
         let refused = stream.write_all(b"pods").await.expect_err("the term is over");
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
-        let refused = stream.write_vectored(&[io::IoSlice::new(b"pods")]).await.expect_err("nor in slices");
+        let refused = stream.write_vectored(&[io::IoSlice::new(b"pods")]).await.expect_err("also for slices");
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
         drop(stream);
         let mut arrived = String::new();
@@ -189,7 +189,7 @@ mod tests {
         gate.shut();
         stream.write_all(b"POST").await.expect_err("no request is in flight");
         gate.open(write.permit());
-        assert!(!write.has_left(), "a handshake is no part of a request");
+        assert!(!write.has_left(), "a handshake is not part of a request");
         stream.write_all(b"POST").await.expect_err("it was given up");
 
         let write = begin();
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(stream.write_vectored(&[io::IoSlice::new(b"P")]).await.expect("this process leads"), 1);
         assert!(write.has_left());
 
-        // The socket takes nothing: what it would do with the byte later is not known.
+        // The socket accepts no byte, but it may send it later.
         let (full, _theirs) = duplex(1);
         let gate = Gate::connecting(WritePermit::is_valid);
         let mut stream = TokioIo::new(Gated { stream: TokioIo::new(full), gate: gate.clone() });

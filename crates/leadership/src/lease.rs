@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_mark_is_a_release() {
+    fn only_an_empty_holder_with_one_second_is_a_release() {
         for (spec, expected) in [
             (json!({ "holderIdentity": "", "leaseDurationSeconds": 1 }), true),
             (json!({ "holderIdentity": "", "leaseDurationSeconds": 15 }), false),
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_without_anything_is_read() {
+    fn a_lease_with_an_empty_spec_can_be_read() {
         let empty = lease(json!({}));
         assert_eq!((empty.holder(), empty.duration()), (None, SignedDuration::ZERO));
         assert_eq!(lease(json!({ "holderIdentity": "" })).holder(), None);

@@ -196,7 +196,7 @@ mod tests {
         let observation = Arc::new(Mutex::new(observation));
         let watched = observation.clone();
         let server = tower::service_fn(move |request: Request<Body>| {
-            // While the API server reads, somebody labels the Lease and deletes it. The watch has shown only the label yet.
+            // Before the API server reads the Lease, a user labels and deletes it. So far, the watch has shown only the label.
             lock(&watched).watched(lease("11"), now);
             let (code, body) = match *request.method() {
                 Method::GET => (

@@ -202,7 +202,7 @@ mod tests {
         net::{TcpListener, TcpStream},
     };
 
-    /// A server on loopback, and a pool that leads to it.
+    /// A server on loopback, and a pool of connections to it.
     async fn server() -> (TcpListener, String, Pool<BoxCloneSyncService<Uri, Gated<TokioIo<TcpStream>>, BoxError>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
@@ -225,16 +225,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_is_used_again_and_breaks_when_leadership_ends() {
+    async fn a_connection_is_reused_and_breaks_when_leadership_ends() {
         let mut leader_state = LeaderState::vacant(virtual_env());
         leader_state.begin(None);
         let (listener, address, pool) = server().await;
         let server = tokio::spawn(async move {
             let (mut connection, _) = listener.accept().await.unwrap();
-            let said = [serve(&mut connection).await, serve(&mut connection).await];
+            let sent = [serve(&mut connection).await, serve(&mut connection).await];
             let mut rest = Vec::new();
             connection.read_to_end(&mut rest).await.unwrap();
-            (said, rest)
+            (sent, rest)
         });
         for _ in 0..2 {
             let (write, request) = request(&address, &leader_state);
@@ -246,8 +246,8 @@ mod tests {
         leader_state.resign();
         pool.clone().exchange(late).await.map(drop).expect_err("the leader has resigned");
         assert!(!write.has_left(), "the gate was closed before its first byte");
-        let (said, rest) = server.await.unwrap();
-        for request in said {
+        let (sent, rest) = server.await.unwrap();
+        for request in sent {
             assert!(request.starts_with("POST /pods?timeout=1s HTTP/1.1\r\n"), "{request}");
             assert!(
                 request.to_lowercase().contains(&format!("host: {}\r\n", &address["http://".len()..])),
@@ -255,11 +255,11 @@ mod tests {
             );
             assert!(request.ends_with("a pod"), "{request}");
         }
-        assert_eq!(rest, b"", "nothing more left this process");
+        assert_eq!(rest, b"", "no more bytes left this process");
     }
 
     #[tokio::test]
-    async fn a_request_that_is_given_up_takes_its_connection_with_it() {
+    async fn a_cancelled_request_closes_its_connection() {
         let mut leader_state = LeaderState::vacant(virtual_env());
         leader_state.begin(None);
         let (listener, address, pool) = server().await;
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_nobody_uses_is_closed() {
+    async fn an_idle_connection_is_closed() {
         let mut leader_state = LeaderState::vacant(virtual_env());
         leader_state.begin(None);
         let (listener, address, pool) = server().await;
@@ -294,7 +294,7 @@ mod tests {
         let (first, second, mut old, mut young) = tokio::join!(exchange(), exchange(), serve_one(), serve_one());
         first.and(second).unwrap();
         tokio::time::pause();
-        // Somebody uses one of them once more.
+        // One of the connections is used once more.
         tokio::time::advance(IDLE - Duration::from_secs(1)).await;
         let mut byte = [0; 1];
         let (again, ()) = tokio::join!(exchange(), async {
@@ -305,19 +305,19 @@ mod tests {
         });
         again.unwrap();
         let used = Instant::now();
-        assert_eq!(old.read(&mut byte).await.unwrap(), 0, "nothing but its end");
+        assert_eq!(old.read(&mut byte).await.unwrap(), 0, "the connection is closed");
         assert!(used.elapsed() < Duration::from_secs(2), "{:?}", used.elapsed());
-        assert_eq!(young.read(&mut byte).await.unwrap(), 0, "nothing but its end");
+        assert_eq!(young.read(&mut byte).await.unwrap(), 0, "the connection is closed");
         assert!(
             (IDLE - Duration::from_secs(2)..IDLE + Duration::from_secs(2)).contains(&used.elapsed()),
             "{:?}",
             used.elapsed()
         );
-        assert!(!lock(&pool.idle).has_sweeper, "the next one is looked after as well");
+        assert!(!lock(&pool.idle).has_sweeper, "the sweeper has ended; the next connection starts one");
     }
 
     #[test]
-    fn the_host_is_told_without_a_password() {
+    fn the_host_header_has_no_password() {
         for (url, host) in [("https://me:secret@api:6443/pods?a=b", "api:6443"), ("https://[::1]/pods?a=b", "[::1]")] {
             let request = in_origin_form(Request::post(url).body(Body::empty()).unwrap()).unwrap();
             assert_eq!(
@@ -328,10 +328,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_did_not_ask_for_leadership_is_refused() {
+    async fn a_request_without_a_permit_is_rejected() {
         let (_listener, address, pool) = server().await;
         let request = Request::post(address).body(Body::empty()).unwrap();
-        let refused = pool.exchange(request).await.map(drop).expect_err("it did not ask");
+        let refused = pool.exchange(request).await.map(drop).expect_err("it has no permit");
         assert!(refused.to_string().contains("without a permit"), "{refused}");
     }
 }

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn times_must_leave_room_for_each_other() {
+    fn durations_that_do_not_fit_together_are_rejected() {
         for (lease, deadline, period) in [(15, 10, 2), (137, 107, 26), (3, 2, 1), (8, 7, 5)] {
             assert!(timing(lease, deadline, period).is_ok(), "{lease} {deadline} {period}");
         }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_has_whole_seconds() {
+    fn durations_must_be_whole_seconds() {
         let [lease, deadline, period] = [15_000, 10_500, 2_000].map(Duration::from_millis);
         assert_eq!(Timing::new(lease, deadline, period), Err(TimingError::NotSeconds(deadline)));
         let [lease, deadline, period] = [15, 10, 2].map(Duration::from_secs);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_has_time_for_one_retransmission_before_its_own_limit_begins() {
+    fn the_kernel_has_time_for_one_retransmission() {
         const MEASURED: u128 = 440;
         for (lease, deadline, unacknowledged, user_timeout) in
             [(15, 10, 2000, 1000), (3, 2, 500, 50), (137, 107, 2000, 1000), (4, 2, 1000, 100)]

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_bodies_wait_for_each_other_and_small_ones_for_none() {
+    async fn large_bodies_wait_for_each_other_and_small_ones_do_not_wait() {
         let budget = Budget::default();
         let (first, room) = budget.collect(body(100), usize::MAX).await.unwrap();
         let second = budget.collect(body(100), usize::MAX).await.unwrap();

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_fails_again_and_again_waits_longer_and_says_each_reason_once() {
+    fn repeated_failures_wait_longer_and_each_new_reason_is_logged() {
         let mut failures = Failures::default();
         assert_eq!(failures.wait(), None);
         let mut note = |error| {

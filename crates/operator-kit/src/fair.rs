@@ -206,7 +206,7 @@ mod tests {
         queue
     }
 
-    /// The namespaces that get a place, in this order, until no other one gets any.
+    /// The namespaces that get a place, in this order, until no more places are given out.
     fn served(queue: &mut FairQueue<usize>) -> String {
         std::iter::from_fn(|| queue.pop()).map(|(namespace, _)| namespace.to_string()).collect()
     }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_finds_room_although_another_namespace_took_all_it_could() {
+    fn a_new_namespace_finds_room_beside_a_busy_one() {
         let mut queue = queue(64, &[("busy", 2000)]);
         assert_eq!(served(&mut queue).len(), 48 * "busy".len());
         for newcomer in ["a", "b", "c", "d", "e", "f"] {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_given_back_goes_to_the_namespace_whose_turn_it_is() {
+    fn a_freed_place_goes_to_the_namespace_whose_turn_it_is() {
         let mut queue = queue(3, &[("a", 2), ("b", 2), ("c", 2)]);
         assert_eq!(served(&mut queue), "abc");
         for namespace in ["b", "b", "a", "c", "d"] {
@@ -252,11 +252,11 @@ mod tests {
         for namespace in ["a", "b", "c"] {
             queue.give_back(&namespace.into());
         }
-        assert!(queue.shares.is_empty() && queue.turns.is_empty() && queue.held == 0, "nothing is left: {queue:?}");
+        assert!(queue.shares.is_empty() && queue.turns.is_empty() && queue.held == 0, "no entry is left: {queue:?}");
     }
 
     #[test]
-    fn repetitions_come_last_but_do_not_starve() {
+    fn retries_come_last_but_do_not_starve() {
         let mut queue = queue(100, &[]);
         let namespace = "a".into();
         for item in [100, 101, 102] {
@@ -284,14 +284,14 @@ mod tests {
         let other = assert_ready_ok!(acquire("other").poll());
         drop(waiting.remove(0));
         held.pop();
-        assert_pending!(waiting[0].poll(), "it would leave none free");
+        assert_pending!(waiting[0].poll(), "it would leave no permit free");
         drop(other);
         held.push(assert_ready_ok!(waiting[0].poll()));
         assert_pending!(waiting[1].poll());
     }
 
     #[test]
-    fn a_permit_that_nobody_takes_any_more_is_handed_on() {
+    fn a_permit_of_a_dropped_waiter_is_passed_on() {
         let semaphore = FairSemaphore::new(1);
         let acquire = || task::spawn(async { semaphore.acquire(&"a".into()).await });
         let held = assert_ready_ok!(acquire().poll());
@@ -301,7 +301,7 @@ mod tests {
         }
         drop(gone);
         drop(held);
-        // It was handed out to this one, which never looked.
+        // The permit was given to this waiter, which never polled again.
         drop(goes);
         assert_ready_ok!(stays.poll());
         assert!(lock(&semaphore.0).shares.is_empty());

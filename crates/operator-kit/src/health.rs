@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(failing(health.readiness()), []);
         health.ending();
         assert_eq!(failing(health.readiness()), because("the process is ending: it takes no new work"));
-        assert_eq!(failing(health.liveness()), [], "it ends alive");
+        assert_eq!(failing(health.liveness()), [], "the process stays live while it ends");
     }
 
     #[test]
@@ -225,12 +225,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_loop_that_ended_is_not_missed() {
+    async fn a_loop_that_ended_is_no_longer_checked() {
         let health = Health::new(leadership::env::testing::virtual_env());
         let first = Pulse::new(&health, "loop", LIMIT);
         let second = Pulse::new(&health, "loop", LIMIT);
         drop(first);
-        assert!(health.liveness().contains_key("loop"), "the name is the second one's by now");
+        assert!(health.liveness().contains_key("loop"), "the name belongs to the second loop now");
         drop(second);
         assert!(!health.liveness().contains_key("loop"));
     }
@@ -244,7 +244,7 @@ mod tests {
         let mut waiting = tokio_test::task::spawn(pulse.during(std::future::pending::<()>()));
         tokio_test::assert_pending!(waiting.poll());
         tokio::time::advance(Duration::from_secs(61)).await;
-        assert_eq!(failing(health.liveness()).len(), 1, "whoever is not polled does not beat");
+        assert_eq!(failing(health.liveness()).len(), 1, "a task that is not polled does not beat");
         tokio_test::assert_pending!(waiting.poll());
         assert_eq!(failing(health.liveness()), []);
     }

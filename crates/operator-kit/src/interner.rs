@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_uses_is_let_go() {
+    fn unused_texts_are_dropped() {
         let mut texts = Interner::default();
         let mut kept: Arc<str> = "kept".into();
         texts.share(&mut kept);

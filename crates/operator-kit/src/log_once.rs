@@ -36,14 +36,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_wrong_is_news_once() {
-        let mut said = LogOnce::default();
-        assert!(!said.forget());
-        assert_eq!(
-            ["away", "away", "forbidden", "away"].map(|sentence| said.note(sentence)),
-            [true, false, true, true]
-        );
-        assert!(said.forget());
-        assert!(said.note("away"), "again");
+    fn each_new_message_is_logged_once() {
+        let mut log = LogOnce::default();
+        assert!(!log.forget());
+        assert_eq!(["away", "away", "forbidden", "away"].map(|sentence| log.note(sentence)), [true, false, true, true]);
+        assert!(log.forget());
+        assert!(log.note("away"), "again");
     }
 }

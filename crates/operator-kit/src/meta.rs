@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_cannot_be_read_stops_nothing() {
+    fn a_time_out_of_range_is_no_error() {
         let read = |time| {
             let meta = json!({ "name": "web", "deletionTimestamp": time, "creationTimestamp": time });
             let meta: Meta = serde_json::from_value(meta)?;

@@ -92,7 +92,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// A spec, and the one after it.
+    /// A generation and the next one.
     const ONE: Option<i64> = Some(1);
     const TWO: Option<i64> = Some(2);
 
@@ -101,17 +101,17 @@ mod tests {
     }
 
     #[test]
-    fn what_people_wait_for_is_written_at_once_and_the_rest_after_five_seconds() {
+    fn awaited_changes_are_written_at_once_and_others_after_five_seconds() {
         let mut pace = Pace::default();
-        assert_eq!(pace.due(ONE, false, after(0)), None, "the first one");
+        assert_eq!(pace.due(ONE, false, after(0)), None, "the first status");
         pace.written(ONE, after(0));
         assert_eq!(pace.due(ONE, false, after(1)), Some(after(5)), "five seconds after the last write");
         assert_eq!(pace.due(ONE, false, after(5)), None);
         pace.written(ONE, after(5));
-        assert_eq!(pace.due(ONE, false, after(30)), Some(after(34)), "more may follow");
+        assert_eq!(pace.due(ONE, false, after(30)), Some(after(34)), "more changes may follow");
         pace.up_to_date();
-        assert_eq!(pace.due(ONE, true, after(40)), None, "people wait for it");
-        assert_eq!(pace.due(ONE, false, after(40)), Some(after(44)), "nobody does");
+        assert_eq!(pace.due(ONE, true, after(40)), None, "an awaited change");
+        assert_eq!(pace.due(ONE, false, after(40)), Some(after(44)), "not an awaited one");
         assert_eq!(pace.due(TWO, false, after(40)), None, "a new spec");
     }
 
@@ -127,12 +127,12 @@ mod tests {
             assert_eq!(pace.due(ONE, true, after(1)), Some(after(5)));
             pace.written(ONE, after(5));
             assert_eq!(pace.due(ONE, true, after(9)), Some(after(10)), "it is empty again");
-            assert_eq!(pace.due(TWO, true, after(6)), None, "but the answer to a spec needs no token");
+            assert_eq!(pace.due(TWO, true, after(6)), None, "but the status for a new spec needs no token");
         }
     }
 
     #[test]
-    fn the_answer_to_a_spec_takes_no_token() {
+    fn the_status_for_a_new_spec_takes_no_token() {
         let mut pace = Pace::new(1);
         for generation in [ONE, TWO] {
             assert_eq!(pace.due(generation, true, after(0)), None);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_wait_longer_each_time_but_not_another_spec() {
+    fn failures_back_off_but_a_new_spec_does_not_wait() {
         let mut pace = Pace::default();
         let failed = ["away", "away", "forbidden"].map(|error| pace.failed(ONE, error, after(0)));
         let expected = [(5, true), (10, false), (20, true)];

@@ -60,12 +60,12 @@ mod tests {
     struct Wrapped(#[source] kube::Error);
 
     #[test]
-    fn a_refusal_is_told_in_the_words_of_the_api_server() {
-        let refusal = || {
+    fn a_rejection_shows_the_message_of_the_api_server() {
+        let rejection = || {
             let status = Status::failure("storage is (re)initializing", "TooManyRequests").with_code(429);
             kube::Error::Api(Box::new(status))
         };
-        for error in [Box::new(refusal()) as Box<dyn StdError>, Box::new(Wrapped(refusal()))] {
+        for error in [Box::new(rejection()) as Box<dyn StdError>, Box::new(Wrapped(rejection()))] {
             assert_eq!(in_full(&*error), "TooManyRequests: storage is (re)initializing");
         }
     }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn no_error_is_told_at_length() {
+    fn long_errors_are_cut() {
         let long = "é".repeat(LONGEST);
         let status = || Status::failure(&long, "Forbidden").with_code(403).boxed();
         let expected = "é".repeat((LONGEST - "Forbidden: ".len()) / 2);
@@ -87,14 +87,14 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_told_without_the_password() {
-        for (url, told) in [("https://me:secret@[::1]:6443/base", "[::1]:6443"), ("http://localhost", "localhost")] {
-            assert_eq!(place(&url.parse().unwrap()), told);
+    fn a_place_is_shown_without_the_password() {
+        for (url, shown) in [("https://me:secret@[::1]:6443/base", "[::1]:6443"), ("http://localhost", "localhost")] {
+            assert_eq!(place(&url.parse().unwrap()), shown);
         }
     }
 
     #[test]
-    fn an_error_is_told_with_what_caused_it() {
+    fn an_error_shows_its_cause() {
         let hidden = io::Error::other("connection refused");
         let error = kube::Error::Service(Box::new(hidden));
         assert!(in_full(&error).ends_with("connection refused"), "{}", in_full(&error));

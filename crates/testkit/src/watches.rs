@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(bound.violations(), &[] as &[String]);
         bound.event(Stream::Sets, set(7, Some(2), 2, 1), News::Applied);
         bound.progress(Stream::Pods, 7);
-        assert_eq!(bound.violations().len(), 1, "observed, and still 3 of them");
+        assert_eq!(bound.violations().len(), 1, "generation 2 is observed, and 3 pods are still live");
     }
 
     #[test]

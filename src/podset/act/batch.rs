@@ -131,15 +131,15 @@ mod tests {
     use crate::podset::{observe::Phase, pod, revision::Revision};
 
     #[test]
-    fn the_metadata_of_a_pod_that_was_made_tell_enough_of_it() {
-        // The answer of Kubernetes 1.36 to a create of ours.
+    fn the_metadata_of_a_created_pod_is_enough_to_cache_it() {
+        // The response of Kubernetes 1.36 to a create of the operator.
         let answer = include_bytes!("../../../tests/data/pod.metadata.json");
         let made = decoded(answer).unwrap();
         let owner: Uid = "22222222-2222-2222-2222-222222222222".into();
         assert_eq!(pod::difference(&made, "web-pod12345", &owner, Revision::of(None, 0)), None);
         assert_eq!((&*made.uid, made.version), ("cba8f5ac-a9cb-4a7e-8203-58d662d59ba2", 243));
         assert_eq!((made.phase, made.is_terminating, made.replacements), (Phase::Pending, true, 3));
-        decoded(&answer[..600]).expect_err("half of it");
+        decoded(&answer[..600]).expect_err("half of a response");
         decoded(b"{}").expect_err("a pod without a version");
     }
 }

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_word_about_the_pod_proves_that_its_delete_was_accepted() {
+    fn only_a_response_about_the_pod_proves_its_delete() {
         let is_accepted = |body: &str| accepted(body.as_bytes(), &"uid-of-a".into()).is_some();
         assert!(is_accepted(
             r#"{ "metadata": { "name": "a", "namespace": "b", "uid": "uid-of-a", "resourceVersion": "7" } }"#

@@ -239,7 +239,7 @@ mod tests {
     use crate::podset::testing;
 
     #[test]
-    fn what_others_have_written_into_a_status_does_not_spoil_it() {
+    fn an_unreadable_foreign_condition_does_not_spoil_the_status() {
         let condition = |kind: &str, time: &str| {
             format!(r#"{{"type":"{kind}","status":"True","reason":"A","message":"","lastTransitionTime":"{time}"}}"#)
         };
@@ -252,15 +252,15 @@ mod tests {
             (set.status.observed_generation, types.join(","))
         };
         assert_eq!(read("2026-01-01T12:00:00Z"), (Some(7), "Theirs,Ready".to_owned()));
-        // The API server takes the first of them, which is past all that can be read.
+        // The API server accepts the first one, which is beyond the range of a Timestamp.
         for odd in ["9999-12-31T23:59:59Z", "never"] {
             assert_eq!(read(odd), (Some(7), "Ready".to_owned()), "{odd}");
         }
     }
 
     #[test]
-    fn a_template_goes_on_as_it_is() {
-        // Deeper than serde_json decodes, and with a number that no type of its holds.
+    fn a_template_is_passed_on_unchanged() {
+        // Nested deeper than serde_json decodes, and with a number beyond its types.
         let spec = format!(r#"{{"a":1.10,"b":{}123456789012345678901234567890{}}}"#, "[".repeat(200), "]".repeat(200));
         let template = format!(r#"{{"metadata":{{"labels":{{"tier":"front"}}}},"spec":{spec}}}"#);
         let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3"}"#;
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(template.spec.as_ref().unwrap().get(), spec);
     }
 
-    /// A set whose template has a spec and an annotation of so many bytes, as it is watched and as it is read.
+    /// A set whose template has a spec and an annotation of so many bytes: as decoded from a watch, and as decoded from a read.
     fn templated(spec: usize, annotation: usize) -> (Set, Set) {
         let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3","generation":2}"#;
         let (spec, annotation) = ("x".repeat(spec - 2), "y".repeat(annotation - 1));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_than_no_pods_cannot_be_wanted() {
+    fn negative_replicas_are_an_error() {
         let wanted = |replicas: i32| {
             let text = format!(r#"{{"metadata":{{}},"spec":{{"replicas":{replicas}}}}}"#);
             serde_json::from_str::<Set>(&text).unwrap().wanted.map(|wanted| wanted.replicas)
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_spec_that_cannot_be_read_is_told_as_ever() {
+    fn a_large_spec_that_cannot_be_read_is_an_error() {
         let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3"}"#;
         let spec = format!(r#"{{"replicas":"two","template":{{"spec":"{}"}}}}"#, "x".repeat(2 * KEPT));
         let set: Set = serde_json::from_str(&format!(r#"{{"metadata":{metadata},"spec":{spec}}}"#)).unwrap();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collision_changes_the_revision_of_a_template_and_not_that_of_the_default_pod() {
+    fn a_collision_changes_only_the_revisions_of_templates() {
         let revision = |spec: &str, collisions: i32| {
             let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3"}"#;
             let status = format!(r#"{{"collisionCount":{collisions}}}"#);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_the_status_or_of_a_label_is_not_acted_upon() {
+    fn a_change_of_the_status_calls_for_no_action() {
         let set = testing::set(3);
         let changed = |change: fn(&mut Set)| {
             let mut newer = set.clone();

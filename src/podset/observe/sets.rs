@@ -226,17 +226,17 @@ mod tests {
     const HERE: &str = "here/podset-operator";
     const THERE: &str = "there/podset-operator";
 
-    /// The writers that are noticed when a set with the status `former` gets the status `new`.
+    /// The writers that are noticed when the status of a set changes from `former` to `new`.
     fn noticed(former: PodSetStatus, new: PodSetStatus) -> Vec<Arc<str>> {
         let set = |version, status| Set { version, status, ..testing::set(2) };
         let mut sets = Sets::new(CacheRules::default());
         let first = sets.apply(&None, Change::Snapshot { items: vec![set(10, former)], version: 10 });
-        assert_eq!(first.writers, [], "nobody knows when a status was written that was there before");
+        assert_eq!(first.writers, [], "it is not known when an existing status was written");
         sets.apply(&None, Change::Applied(set(11, new.clone()))).writers
     }
 
     #[test]
-    fn the_writer_of_a_new_status_is_noticed_and_that_of_an_old_one_is_not() {
+    fn only_the_writer_of_a_new_status_is_noticed() {
         let status = |ready_replicas, writer: Option<&str>| PodSetStatus {
             ready_replicas,
             written_by: writer.map(Into::into),
@@ -245,12 +245,12 @@ mod tests {
         for (former, new, expected) in [
             (status(0, None), status(1, Some(THERE)), Some(THERE)),
             (status(0, Some(HERE)), status(1, Some(THERE)), Some(THERE)),
-            // The same facts, written by another one.
+            // The same status, written by another installation.
             (status(1, Some(HERE)), status(1, Some(THERE)), Some(THERE)),
             (status(0, Some(THERE)), status(1, Some(THERE)), Some(THERE)),
-            // A label of the set was changed, say.
+            // For example, a label of the set was changed.
             (status(1, Some(THERE)), status(1, Some(THERE)), None),
-            // A version of the operator that does not say who it is.
+            // A version of the operator that does not name the writer.
             (status(0, Some(THERE)), status(1, None), None),
         ] {
             let writers = noticed(former.clone(), new.clone());
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_add_to_a_status_was_not_written_by_the_installation_that_it_names() {
+    fn a_foreign_condition_is_not_attributed_to_the_named_writer() {
         let former = PodSetStatus { written_by: Some(THERE.into()), ..PodSetStatus::default() };
         let theirs = serde_json::json!({
             "type": "Theirs", "status": "True", "reason": "A", "message": "", "lastTransitionTime": "2026-01-01T12:00:00Z",

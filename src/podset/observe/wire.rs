@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_is_about_to_start_waits_for_nothing() {
+    fn a_starting_container_waits_for_nothing() {
         let waiting = |reason| json!([{ "restartCount": 1, "state": { "waiting": { "reason": reason } } }]);
         for reason in ["ContainerCreating", "PodInitializing"] {
             assert_eq!(waits_for(json!({ "containerStatuses": waiting(reason) })), None);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_fits_on_no_node_waits_for_what_the_scheduler_says() {
+    fn an_unschedulable_pod_has_the_message_of_the_scheduler() {
         let scheduled =
             |status| json!({ "conditions": [{ "type": "PodScheduled", "status": status, "message": "0/3 nodes" }] });
         assert_eq!(waits_for(scheduled("False")).as_deref(), Some("0/3 nodes"));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_what_the_api_server_says_of_it() {
+    fn all_fields_of_a_pod_are_read() {
         let container = |restarts, finished| {
             let terminated = json!({ "exitCode": 1, "finishedAt": finished });
             json!({ "restartCount": restarts, "state": { "terminated": terminated } })
@@ -309,13 +309,13 @@ mod tests {
         };
         assert_eq!(serde_json::from_value::<Pod>(wire.clone()).unwrap(), pod);
 
-        let mut told_less = wire;
-        told_less["status"]["containerStatuses"] = json!([]);
-        let told_less: Pod = serde_json::from_value(told_less).unwrap();
-        assert_eq!((told_less.finished, told_less.restarts), (Some(at(4)), 0), "when it ceased to be ready");
+        let mut without_end = wire;
+        without_end["status"]["containerStatuses"] = json!([]);
+        let without_end: Pod = serde_json::from_value(without_end).unwrap();
+        assert_eq!((without_end.finished, without_end.restarts), (Some(at(4)), 0), "the end is when it became unready");
     }
 
-    /// What Kubernetes 1.36 sends of a pod that has all that is read.
+    /// A pod with all fields that are read, as Kubernetes 1.36 sends it.
     #[test]
     fn a_recorded_pod_is_read() {
         let watch = include_str!("../../../tests/data/pods.watch.json");
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uid_that_no_set_can_have_takes_no_memory() {
+    fn an_owner_uid_that_is_too_long_is_ignored() {
         let owned = |uid: String| {
             let (owner, group) = (json!({ "kind": "PodSet", "uid": uid, "controller": true }), "app.example.com/v1");
             let mut metadata = json!({ "name": "a", "ownerReferences": [owner] });

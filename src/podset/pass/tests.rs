@@ -1,4 +1,4 @@
-//! What a pass reads before it creates pods.
+//! The requests of a pass before it creates pods.
 
 use std::sync::{Mutex, OnceLock};
 
@@ -19,7 +19,7 @@ use operator_kit::{
     telemetry::metrics::Metrics,
 };
 
-/// The set `web` in this generation and version, of 2 pods that have a text of so many bytes.
+/// The set `web` with this generation and version, and 2 replicas with a text of so many bytes.
 fn stored(generation: i64, version: u64, bytes: usize) -> Value {
     let template = json!({ "spec": { "text": "x".repeat(bytes), "generation": generation } });
     json!({
@@ -31,14 +31,14 @@ fn stored(generation: i64, version: u64, bytes: usize) -> Value {
     })
 }
 
-/// A controller, and what it asks of an API server.
+/// A controller, and the requests that it sends.
 struct Play {
     controller: Arc<PodSetController>,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Play {
-    /// The watch says this of the set, and a read of it that. What comes of the first read happens before it is answered.
+    /// The watch shows the set as `watched`, and a read returns `read`. Before the first read is answered, the watch shows `meanwhile`.
     fn new(watched: Value, read: Value, meanwhile: Option<Value>) -> Self {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (noted, meanwhile) = (asked.clone(), Mutex::new(meanwhile));
@@ -91,7 +91,7 @@ impl Play {
         play
     }
 
-    /// What one pass asks for, and when the next one is due.
+    /// The requests of one pass, and when the next one is due.
     async fn pass(&self) -> (Vec<String>, Next) {
         let next = self.controller.reconcile(&ObjectKey::new("default", "web"), queue::SPEC).await;
         (std::mem::take(&mut *self.asked.lock().unwrap()), next)
@@ -123,7 +123,7 @@ async fn a_large_template_is_read_once_for_all_pods_of_a_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_are_made_after_the_spec_that_was_read_if_it_is_newer() {
+async fn pods_follow_the_spec_that_was_read_if_it_is_newer() {
     let play = Play::new(stored(1, 10, LARGE), stored(2, 11, LARGE), None);
     let (asked, _) = play.pass().await;
     assert_eq!(
@@ -136,21 +136,21 @@ async fn pods_are_made_after_the_spec_that_was_read_if_it_is_newer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_template_that_grew_old_while_it_was_read_makes_no_pod() {
+async fn a_template_outdated_during_its_read_creates_no_pod() {
     let play = Play::new(stored(1, 10, LARGE), stored(1, 10, LARGE), Some(stored(2, 11, LARGE)));
     let (asked, next) = play.pass().await;
     assert_eq!((&asked[..], next), (&["GET web".to_owned()][..], Next::At(play.controller.context.env.now())));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_without_room_for_its_template_waits_and_tells_its_status() {
+async fn a_set_without_room_for_its_template_waits_and_writes_its_status() {
     let play = Play::new(stored(1, 10, LARGE), stored(1, 10, LARGE), None);
     let context = &play.controller.context;
     let others: Vec<_> = std::iter::from_fn(|| context.templates.try_acquire(&"default".into())).collect();
     let (asked, next) = play.pass().await;
     let Next::At(again) = next else { panic!("{next:?}") };
     assert_eq!(asked, ["PATCH status"]);
-    // What needs no template is done.
+    // Deletes need no template, so they are sent.
     let (mut finished, now) = (Vec::new(), context.env.now());
     for number in 0..5 {
         let pod = testing::pod(&format!("old-{number}")).failed(9).version(21).0;

@@ -1,4 +1,4 @@
-//! The plan over tables and over random sets of pods in all phases and fates.
+//! Plans for tables of cases, and for random sets of pods in all phases and fates.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::podset::{
 mod rejected_deletes;
 mod rollout;
 
-/// Names as a test gives them.
+/// Known and resting names, set by a test.
 #[derive(Debug, Default)]
 struct Known {
     known: BTreeSet<String>,
@@ -85,7 +85,7 @@ fn a_new_set_takes_its_first_names() {
 }
 
 #[test]
-fn whatever_may_live_counts() {
+fn every_pod_that_may_live_counts() {
     let running = |index: u32| testing::pod(&nth(index)).ready(9);
     let cases: [(&str, PodBuilder, usize); 6] = [
         ("a ready pod", running(0), 0),
@@ -101,7 +101,7 @@ fn whatever_may_live_counts() {
 }
 
 #[test]
-fn a_pod_that_is_out_of_sight_counts_but_costs_no_other_its_life() {
+fn a_missing_pod_counts_but_no_other_is_deleted_for_it() {
     let mut view = view(1, vec![testing::pod(&nth(0)).ready(9), testing::pod(&nth(1)).ready(9)]);
     view.pods[0].is_missing = true;
     let plan = planned(&view, &SetState::default());
@@ -113,7 +113,7 @@ fn patient(wanted: usize, pods: Vec<PodBuilder>) -> View {
 }
 
 #[test]
-fn whatever_may_run_counts_if_the_set_waits_for_terminations() {
+fn every_pod_that_may_run_counts_if_the_set_waits_for_terminations() {
     let running = || testing::pod(&nth(0)).ready(9);
     let cases: [(&str, PodBuilder, usize, bool); 7] = [
         ("a ready pod", running(), 0, false),
@@ -140,13 +140,13 @@ fn pods_that_are_being_deleted_are_no_surplus() {
     let plan = planned(&patient(2, pods()), &SetState::default());
     assert_eq!((created(&plan).len(), deleted(&plan).len(), plan.count.occupied), (0, 0, 4));
     let plan = planned(&patient(1, pods()), &SetState::default());
-    assert_eq!(deleted(&plan).len(), 1, "as many as if none terminated");
+    assert_eq!(deleted(&plan).len(), 1, "terminating pods do not change this");
     let plan = planned(&patient(5, pods()), &SetState::default());
     assert_eq!(created(&plan), [nth(4)]);
 }
 
 #[test]
-fn a_create_of_unknown_fate_counts_once_beside_its_pod_that_is_being_deleted() {
+fn a_create_of_unknown_fate_and_its_terminating_pod_count_once() {
     let mut state = SetState::default();
     state.fates.create_unanswered(&nth(0), 0, testing::now());
     let pods = vec![testing::pod(&nth(0)).ready(9).deleted(1)];
@@ -161,7 +161,7 @@ fn a_pod_that_counts_gets_its_label_back_while_it_is_being_deleted() {
     assert!(planned(&view(1, pods), &SetState::default()).relabel.is_empty());
 }
 
-/// The story of a create whose answer was lost (attack A1).
+/// A create whose response was lost (attack A1).
 #[test]
 fn a_create_of_unknown_fate_counts_and_is_repeated_under_its_name() {
     let mut state = SetState::default();
@@ -170,23 +170,23 @@ fn a_create_of_unknown_fate_counts_and_is_repeated_under_its_name() {
     let two = vec![testing::pod(&nth(0)).ready(9), testing::pod(&nth(1)).ready(9)];
 
     let step_1 = planned(&view(3, two.clone()), &state);
-    assert_eq!(created(&step_1), [nth(2)], "it is asked for again under its own name");
+    assert_eq!(created(&step_1), [nth(2)], "the create is repeated with the same name");
 
     let step_2 = planned(&view(2, two.clone()), &state);
-    assert_eq!((created(&step_2).len(), deleted(&step_2).len()), (0, 0), "scaled down: it is not asked for again");
+    assert_eq!((created(&step_2).len(), deleted(&step_2).len()), (0, 0), "scaled down: the create is not repeated");
 
     let landed = [two.clone(), vec![testing::pod(&nth(2)).ready(9)]].concat();
     assert_eq!(deleted(&planned(&view(2, landed.clone()), &state)).len(), 1, "it landed: one is surplus");
-    assert_eq!(planned(&view(3, landed), &state).count.occupied, 3, "its pod and its fate count once");
+    assert_eq!(planned(&view(3, landed), &state).count.occupied, 3, "the pod and its unknown create count once");
 
     let died = [two, vec![testing::pod(&nth(2)).terminating()]].concat();
     let step_3 = planned(&view(3, died), &state);
-    assert_eq!(created(&step_3).len(), 0, "its pod is going, but the first create may still land");
+    assert_eq!(created(&step_3).len(), 0, "its pod is terminating, but the first create may still land");
     assert_eq!(step_3.wake, Some(now + SignedDuration::from_secs(60)));
 }
 
 #[test]
-fn a_refused_name_is_asked_for_first_and_never_beside_another() {
+fn a_rejected_name_is_tried_before_new_ones() {
     let mut state = SetState::default();
     state.fates.create_rejected(&nth(5), 5, testing::now());
     assert_eq!(created(&planned(&view(1, vec![]), &state)), [nth(5)]);
@@ -194,7 +194,7 @@ fn a_refused_name_is_asked_for_first_and_never_beside_another() {
 }
 
 #[test]
-fn names_of_strangers_and_of_the_dead_are_stepped_over() {
+fn names_of_strangers_and_of_recently_ended_pods_are_skipped() {
     let view = view(2, vec![]);
     let names = Known { known: [nth(0)].into(), resting: [nth(1)].into() };
     let plan = plan_with(&view, &SetState::default(), &names);
@@ -208,12 +208,12 @@ fn an_unanswered_delete_is_repeated_before_another_pod_is_chosen() {
     state.fates.deletes.insert(pods[1].0.uid.clone(), testing::now());
     assert_eq!(deleted(&planned(&view(2, pods.clone()), &state)), [nth(1)]);
     let two = deleted(&planned(&view(1, pods.clone()), &state)).last().map(|name| name.to_string());
-    assert_eq!(two, Some(nth(1)), "after the others, which may go well");
+    assert_eq!(two, Some(nth(1)), "the unanswered delete comes last");
     assert_eq!(planned(&view(3, pods), &state).create.len(), 0, "it counts as live for creating");
 }
 
 #[test]
-fn finished_pods_are_replaced_later_each_time_unless_the_spec_changes() {
+fn finished_pods_are_replaced_with_backoff_unless_the_spec_changes() {
     let failed = testing::pod(&nth(0)).failed(1).replacements(3);
     let mut view = view(1, vec![failed]);
     let plan = planned(&view, &SetState::default());
@@ -224,11 +224,11 @@ fn finished_pods_are_replaced_later_each_time_unless_the_spec_changes() {
     let plan = planned(&view, &SetState::default());
     assert_eq!(plan.create.iter().map(|creation| creation.replacements).collect::<Vec<_>>(), [4]);
     let tried = SetState { retry: Retry { tried_generation: Some(2), ..Retry::default() }, ..SetState::default() };
-    assert_eq!(planned(&view, &tried).hold, Hold::Finishing, "once");
+    assert_eq!(planned(&view, &tried).hold, Hold::Finishing, "only once per spec");
 }
 
 #[test]
-fn a_pod_that_keeps_failing_holds_up_no_other() {
+fn a_failing_pod_does_not_delay_others() {
     let view = |ago: i64| {
         let failed = testing::pod(&nth(0)).failed(ago).replacements(3);
         view(4, vec![failed, testing::pod(&nth(1)).ready(9)])
@@ -243,7 +243,7 @@ fn a_pod_that_keeps_failing_holds_up_no_other() {
     let mut state = SetState::default();
     state.fates.create_unanswered(&nth(2), 2, testing::now());
     let plan = planned(&view(1), &state);
-    assert_eq!((created(&plan)[0].to_owned(), plan.create.len()), (nth(2), 2), "one of them asked for already");
+    assert_eq!((created(&plan)[0].to_owned(), plan.create.len()), (nth(2), 2), "one of the creates is repeated");
 }
 
 #[test]
@@ -256,19 +256,19 @@ fn three_finished_pods_are_kept() {
 }
 
 #[test]
-fn a_finished_pod_that_could_not_be_deleted_holds_up_nothing() {
+fn an_unanswered_delete_of_a_finished_pod_blocks_nothing() {
     let finished = (0..5).map(|index| testing::pod(&nth(index)).failed(1000 + i64::from(index)));
     let view = view(1, finished.collect());
     let mut state = SetState::default();
     let plan = planned(&view, &state);
     state.fates.deletes.insert(plan.delete[0].uid.clone(), testing::now());
     let plan = planned(&view, &state);
-    assert_eq!((plan.delete.len(), plan.create.len()), (0, 1), "nor is another one tried");
-    assert_eq!(plan.wake, Some(testing::now() + QUARANTINE), "it is tried again");
+    assert_eq!((plan.delete.len(), plan.create.len()), (0, 1), "and no other one is deleted");
+    assert_eq!(plan.wake, Some(testing::now() + QUARANTINE), "the delete is retried");
 }
 
 #[test]
-fn a_failure_is_not_tried_again_at_once_unless_the_spec_changes() {
+fn a_failure_is_retried_with_backoff_unless_the_spec_changes() {
     let mut state = SetState::default();
     state.retry.back_off(testing::now(), 1, |wait| wait);
     let mut view = view(3, vec![]);
@@ -280,7 +280,7 @@ fn a_failure_is_not_tried_again_at_once_unless_the_spec_changes() {
 }
 
 #[test]
-fn nothing_is_created_for_what_is_being_deleted_or_cannot_be_read() {
+fn nothing_is_created_for_a_deleting_or_unreadable_set() {
     let mut deleting = view(3, vec![]);
     Arc::make_mut(&mut deleting.set).is_deleting = true;
     let mut unreadable = view(3, vec![testing::pod(&nth(0))]);
@@ -292,14 +292,14 @@ fn nothing_is_created_for_what_is_being_deleted_or_cannot_be_read() {
 }
 
 #[test]
-fn nothing_is_created_for_a_while_in_a_namespace_that_goes_but_for_a_new_spec() {
+fn creates_pause_in_a_terminating_namespace_until_the_spec_changes() {
     let mut state = SetState::default();
     state.retry.give_up(testing::now(), 1, |wait| wait);
     let plan = planned(&view(3, vec![]), &state);
     let in_a_second = testing::now() + SignedDuration::from_secs(1);
     assert_eq!((plan.create.len(), plan.hold, plan.wake), (0, Hold::Forever, Some(in_a_second)));
     state.retry.give_up(testing::now() - SignedDuration::from_secs(2), 1, |wait| wait);
-    assert_eq!(planned(&view(3, vec![]), &state).create.len(), 3, "it may have been a former one of this name");
+    assert_eq!(planned(&view(3, vec![]), &state).create.len(), 3, "the namespace may have been recreated");
     state.retry.give_up(testing::now(), 0, |wait| wait);
     assert_eq!(planned(&view(3, vec![]), &state).create.len(), 3);
 }
@@ -314,7 +314,7 @@ fn nothing_is_created_while_a_stray_is_left() {
 }
 
 #[test]
-fn a_create_that_can_take_effect_no_more_is_looked_up_before_it_is_forgotten() {
+fn an_expired_create_is_looked_up_before_it_is_forgotten() {
     let mut state = SetState::default();
     state.fates.create_unanswered(&nth(1), 1, testing::now() - SignedDuration::from_secs(60));
     let plan = planned(&view(1, vec![testing::pod(&nth(0)).ready(9)]), &state);
@@ -386,7 +386,7 @@ impl Case {
         plan_with(&self.view, &self.state, &names)
     }
 
-    /// The world after the plan was carried out and every pod became ready; and time has settled every fate.
+    /// The world after the plan was carried out, every pod became ready and every fate is known.
     fn carried_out(&self, plan: &Plan) -> Case {
         let deleted: BTreeSet<&str> = deleted(plan).into_iter().collect();
         let stays = |seen: &&Seen| !deleted.contains(&*seen.pod.key.name) && !seen.is_terminating() && !seen.is_missing;
@@ -399,7 +399,7 @@ impl Case {
             pods.push(made.replacements(creation.replacements).seen());
         }
         let mut set = testing::set(plan.count.wanted);
-        // A spec that changed: pods that keep finishing are not waited for.
+        // With a changed spec, there is no backoff for finished pods.
         set.generation = 2;
         let view = View { set: Arc::new(set), pods, is_unread: false };
         let known = view.pods.iter().map(|seen| seen.pod.key.name.to_string()).collect();
@@ -428,11 +428,11 @@ proptest! {
     }
 
     #[test]
-    fn it_never_deletes_below_n_and_only_live_or_superfluous_pods(case in any_case()) {
+    fn it_never_deletes_below_n_and_only_surplus_or_finished_pods(case in any_case()) {
         let plan = case.plan();
         let surplus = plan.delete.iter().filter(|deletion| deletion.why == Why::Surplus).count();
         let wanted = plan.count.certain.saturating_sub(plan.count.wanted);
-        prop_assert!(surplus <= wanted && surplus + plan.rejected.len() >= wanted, "fewer only if they cannot be deleted");
+        prop_assert!(surplus <= wanted && surplus + plan.rejected.len() >= wanted, "fewer only if pods cannot be deleted");
         prop_assert!(surplus == 0 || plan.create.is_empty(), "creates and deletes in one plan");
         for deletion in &plan.delete {
             let seen = case.view.pods.iter().find(|seen| seen.pod.uid == deletion.uid).unwrap();
@@ -455,7 +455,7 @@ proptest! {
     }
 
     #[test]
-    fn it_is_the_same_for_the_same_world_in_any_order(case in any_case(), turn in 0..16_usize) {
+    fn the_plan_does_not_depend_on_the_order_of_the_pods(case in any_case(), turn in 0..16_usize) {
         let plan = case.plan();
         let mut turned = case.clone();
         let pods = &mut turned.view.pods;

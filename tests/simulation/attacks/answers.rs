@@ -1,4 +1,4 @@
-//! A9, and what else the API server may say to a create: webhooks that change pods, refusals, quotas, namespaces that go.
+//! A9, and other responses to a create: webhooks that change pods, rejections, quotas, namespaces that terminate.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::apiserver::{Fault, PODS, PODSETS, Requests, Status};
 
-/// Pods of a set of three that are certainly too many.
+/// This many pods are certainly too many for a set of three.
 const MANY: usize = 10;
 
 /// A9: for a minute, a webhook changes every pod like this. Also returns the largest number of pods at any time.
@@ -29,44 +29,41 @@ async fn a9(rules: Rules, change: fn(&mut Value)) -> (ApiServer, usize) {
         }
     }
     assert!(server.effects(&Requests::creates("pods")) < 10);
-    assert_eq!(server.events(NS, "ScaledUp").len(), 0, "what goes again is no scale");
+    assert_eq!(server.events(NS, "ScaledUp").len(), 0, "pods that are deleted again are no scale-up");
     server.lift_webhook();
     at_rest(&server, "web", 3).await;
     assert_eq!((server.events(NS, "ScaledUp").len(), server.all(&PODS, NS).len()), (1, 3));
     (server, most)
 }
 
-fn take_the_owner_away(pod: &mut Value) {
+fn remove_owner(pod: &mut Value) {
     pod["metadata"]["ownerReferences"] = json!([]);
 }
 
-fn take_the_labels_away(pod: &mut Value) {
+fn remove_labels(pod: &mut Value) {
     pod["metadata"]["labels"] = json!({});
 }
 
-/// Another name each time.
+/// Sets another name each time.
 fn rename(pod: &mut Value) {
     static DRAWN: AtomicU32 = AtomicU32::new(0);
     pod["metadata"]["name"] = json!(format!("renamed-{}", DRAWN.fetch_add(1, Ordering::Relaxed)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a9_pods_that_come_back_changed_are_deleted() {
+async fn a9_pods_changed_by_a_webhook_are_deleted() {
     // Each new name is a new message, and so a new event.
-    for (change, told) in [(take_the_owner_away as fn(&mut Value), 1), (take_the_labels_away, 1), (rename, 3)] {
+    for (change, events) in [(remove_owner as fn(&mut Value), 1), (remove_labels, 1), (rename, 3)] {
         let (server, most) = a9(Rules::default(), change).await;
-        assert_eq!((most, server.events(NS, "FailedCreate").len()), (1, told));
+        assert_eq!((most, server.events(NS, "FailedCreate").len()), (1, events));
     }
     let careless = Rules { differs: |_, _, _, _| None, ..Rules::default() };
-    assert!(
-        a9(careless, take_the_owner_away).await.1 > MANY,
-        "the attack must succeed if nobody compares what was created"
-    );
+    assert!(a9(careless, remove_owner).await.1 > MANY, "the attack must succeed if created pods are not compared");
 }
 
-/// The answer is lost, the watch does not show the pod, and the same create would come back under another name.
+/// The response is lost, the watch does not show the pod, and a webhook would give the repeated create another name.
 #[tokio::test(start_paused = true)]
-async fn webhooks_that_hide_and_rename_make_no_second_pod_of_a_create_without_an_answer() {
+async fn an_unanswered_create_makes_no_second_pod_despite_webhooks() {
     let server = ApiServer::new(1);
     server.set_webhook(|pod| {
         pod["metadata"]["labels"].as_object_mut().unwrap().remove("app.kubernetes.io/managed-by");
@@ -85,9 +82,9 @@ async fn webhooks_that_hide_and_rename_make_no_second_pod_of_a_create_without_an
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stray_of_a_set_that_is_deleted_is_deleted_without_haste() {
+async fn deleting_a_stray_of_a_deleted_set_takes_few_requests() {
     let server = ApiServer::new(1);
-    going_slowly(&server, 30);
+    terminate_slowly(&server, 30);
     server.set_webhook(|pod| {
         pod["metadata"]["ownerReferences"] = json!([]);
         Ok(())
@@ -100,20 +97,20 @@ async fn a_stray_of_a_set_that_is_deleted_is_deleted_without_haste() {
     assert!(server.count(&Requests::deletes("pods")) < 8);
 }
 
-/// Checks that the set says that pods are missing, why, and that it tries again.
+/// Checks that the conditions and one event report the missing pods, the cause and the retry.
 fn assert_failed_creates_are_reported(server: &ApiServer) {
-    for (kind, told) in [
+    for (kind, expected) in [
         ("Ready", "False/PodsNotReady: "),
         ("Reconciling", "True/Retrying: "),
         ("ReplicaFailure", "True/FailedCreate: "),
     ] {
-        assert!(condition(server, kind).starts_with(told), "{kind}: {}", condition(server, kind));
+        assert!(condition(server, kind).starts_with(expected), "{kind}: {}", condition(server, kind));
     }
     assert_eq!(server.events(NS, "FailedCreate").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_is_waited_for() {
+async fn creates_beyond_a_quota_are_retried_with_backoff() {
     let server = ApiServer::new(1);
     server.set_quota(NS, "two", 2);
     server.create_podset(NS, "web", 5);
@@ -122,12 +119,12 @@ async fn a_quota_is_waited_for() {
     assert_eq!(server.live_pods(NS, "web").len(), 2);
     assert_failed_creates_are_reported(&server);
     assert_eq!(server.events(NS, "ScaledUp").len(), 1);
-    let refused = server.count(&Requests::creates("pods")) - 2;
-    assert!((5..=8).contains(&refused), "1 s, 2 s, 4 s, … 30 s: {refused}");
+    let rejected = server.count(&Requests::creates("pods")) - 2;
+    assert!((5..=8).contains(&rejected), "1 s, 2 s, 4 s, … 30 s: {rejected}");
 
     let patches = server.count(&Requests::status_patches("podsets"));
     sleep(120).await;
-    assert_eq!(server.count(&Requests::status_patches("podsets")), patches, "nothing new, nothing written");
+    assert_eq!(server.count(&Requests::status_patches("podsets")), patches, "nothing changed, so no status is written");
     server.lift_quota(NS);
     at_rest(&server, "web", 5).await;
     assert_eq!(condition(&server, "ReplicaFailure"), "");
@@ -136,11 +133,11 @@ async fn a_quota_is_waited_for() {
     let creates = server.count(&Requests::creates("pods"));
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
     sleep(10).await;
-    assert_eq!(server.count(&Requests::creates("pods")) - creates, 4, "after a cure it begins anew: 0, 1, 3, 7 s");
+    assert_eq!(server.count(&Requests::creates("pods")) - creates, 4, "the backoff starts again: 0, 1, 3, 7 s");
     server.check();
 }
 
-/// Each of these creates may have made a pod. The condition has the message of the API server or, if the connection broke, the
+/// Each of these creates may have created a pod. The condition has the message of the API server or, if the connection broke, the
 /// operator's own.
 #[tokio::test(start_paused = true)]
 async fn creates_of_unknown_fate_are_reported_and_retried() {
@@ -152,7 +149,7 @@ async fn creates_of_unknown_fate_are_reported_and_retried() {
         (3, Fault::CutBefore, "connection closed before message completed"),
     ] {
         let server = ApiServer::new(1);
-        let away = server.fault(Requests::creates("pods"), fault);
+        let failing = server.fault(Requests::creates("pods"), fault);
         server.create_podset(NS, "web", replicas);
         let _operator = leader(&server, Rules::default());
         sleep(60).await;
@@ -161,21 +158,21 @@ async fn creates_of_unknown_fate_are_reported_and_retried() {
         assert_failed_creates_are_reported(&server);
         assert!(condition(&server, "Ready").contains(words), "{}", condition(&server, "Ready"));
         sleep(60).await;
-        away.remove();
+        failing.remove();
         at_rest(&server, "web", usize::try_from(replicas).unwrap()).await;
         assert_eq!(condition(&server, "ReplicaFailure"), "");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_come_when_the_webhook_is_back_replace_none() {
+async fn pods_created_after_a_webhook_recovers_count_as_a_scale_up() {
     let server = ApiServer::new(1);
-    let away = server.fault(Requests::creates("pods").after(2), Fault::Refuse(Status::of_code(500)));
+    let failing = server.fault(Requests::creates("pods").after(2), Fault::Refuse(Status::of_code(500)));
     server.create_podset(NS, "web", 3);
     let _operator = leader(&server, Rules::default());
     sleep(20).await;
     assert_eq!(server.live_pods(NS, "web").len(), 2);
-    away.remove();
+    failing.remove();
     ready(&server, "web", 3).await;
     sleep(10).await;
     let notes: Vec<_> = server.events(NS, "ScaledUp").iter().map(|event| event["note"].clone()).collect();
@@ -194,25 +191,25 @@ async fn one_failed_create_is_not_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_invalid_template_is_reported_and_its_correction_tried_at_once() {
+async fn an_invalid_template_is_reported_and_its_fix_is_tried_at_once() {
     let server = ApiServer::new(1);
     let spec = json!({ "replicas": 2, "template": { "spec": { "containers": [] } } });
     server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
     let _operator = leader(&server, Rules::default());
     sleep(60).await;
     assert!(condition(&server, "Stalled").starts_with("True/InvalidTemplate: "));
-    let cure = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "c", "image": "i" }] } } } });
-    server.patch(&PODSETS, NS, "web", cure);
+    let fix = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "c", "image": "i" }] } } } });
+    server.patch(&PODSETS, NS, "web", fix);
     assert!(becomes_ready(&server, "web", 2, 3).await);
     at_rest(&server, "web", 2).await;
     assert_eq!(condition(&server, "Stalled"), "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_goes_is_left_in_peace() {
+async fn a_terminating_namespace_gets_few_creates_and_no_events() {
     let server = ApiServer::new(1);
-    going_slowly(&server, 600);
-    // The set goes last, as it may.
+    terminate_slowly(&server, 600);
+    // The namespace controller deletes the set last. It may choose any order.
     server.settings(|settings| settings.collect_after = seconds(600));
     server.create_podset("doomed", "web", 3);
     let operator = leader(&server, Rules::default());
@@ -223,15 +220,15 @@ async fn a_namespace_that_goes_is_left_in_peace() {
     let [pods, events] = sent();
     server.kill_pod("doomed", &server.live_pods("doomed", "web")[0]);
     sleep(300).await;
-    assert_eq!(sent(), [pods + 6, events], "after 0, 1, 3, 7, 15 and 31 s, and nothing is told");
+    assert_eq!(sent(), [pods + 6, events], "creates after 0, 1, 3, 7, 15 and 31 s, and no events");
     let text = operator.metrics().text(OpenMetrics).unwrap();
     let errors = r#"controller_runtime_reconcile_errors_total{controller="podset"} 0"#;
-    assert!(text.contains(errors), "and it is no failure: {text}");
+    assert!(text.contains(errors), "no reconcile error is counted: {text}");
 }
 
-/// A namespace is deleted and made anew, and an API server that lags behind still speaks of the former one.
+/// A namespace is deleted and recreated, and an API server that lags behind still rejects creates because of the former one.
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_is_made_anew_gets_its_pods_at_once() {
+async fn a_recreated_namespace_gets_its_pods_at_once() {
     let server = ApiServer::new(1);
     server.create_podset("phoenix", "web", 3);
     let _operator = leader(&server, Rules::default());

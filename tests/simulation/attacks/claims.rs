@@ -1,4 +1,4 @@
-//! A11: a pod in another namespace claims the set as its owner.
+//! A11: a pod in another namespace has an owner reference to the set. The tests call such a pod a claim.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::apiserver::{Fault, PODS, PODSETS, Requests, Status, object};
 /// The namespace of the claims.
 const ELSEWHERE: &str = "elsewhere";
 
-/// A claim to be owned by the set of this UID.
+/// Owner references to the set of this UID.
 fn claim(uid: &str) -> Value {
     json!([object::owner_reference("web", uid)])
 }
@@ -23,11 +23,11 @@ fn create_elsewhere(server: &ApiServer, name: &str, owners: &Value) {
     server.create(&PODS, ELSEWHERE, json!({ "metadata": metadata, "spec": spec }));
 }
 
-/// A11: claims appear, first of pods that are ready already, and disappear again. Returns whether the set's own pods are as they were.
+/// A11: claims appear, some on pods that are already ready, and disappear again. Returns whether the set and its own pods are unaffected.
 async fn a11(rules: Rules) -> (ApiServer, bool) {
     let server = ApiServer::new(1);
     let uid = server.create_podset(NS, "web", 3);
-    // In the attack, the claims would else be replaced for their template.
+    // Otherwise, a successful attack would replace the claims for their template.
     server.patch(&PODSETS, NS, "web", json!({ "spec": { "updateStrategy": { "type": "OnDelete" } } }));
     let _operator = leader(&server, rules);
     ready(&server, "web", 3).await;
@@ -51,7 +51,7 @@ async fn a11(rules: Rules) -> (ApiServer, bool) {
         sleep(5).await;
     }
     let is_untouched = uids(&server) == before && server.count(&Requests::status_patches("podsets")) == patches;
-    // What the set lacks is not made up for by claims.
+    // Claims do not count as pods that the set lacks.
     server.scale(NS, "web", 4);
     let grows = becomes_ready(&server, "web", 4, 20).await;
     server.scale(NS, "web", 2);
@@ -60,21 +60,21 @@ async fn a11(rules: Rules) -> (ApiServer, bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a11_a_claim_from_another_namespace_is_none() {
+async fn a11_an_owner_reference_from_another_namespace_is_ignored() {
     let (server, is_untouched) = a11(Rules::default()).await;
     assert!(is_untouched);
     server.check();
     let theirs = server.all(&PODS, ELSEWHERE);
     assert!(theirs.len() == 5 && theirs.iter().all(object::is_live), "{theirs:?}");
-    let asked = server.count(&Requests::all().in_namespace(ELSEWHERE));
-    assert_eq!(asked, 0, "nobody asks for them");
+    let requests = server.count(&Requests::all().in_namespace(ELSEWHERE));
+    assert_eq!(requests, 0, "no request is sent for them");
     let (server, is_untouched) = a11(cached(CacheRules { home: |_| "anywhere".into(), ..CacheRules::default() })).await;
     assert!(!is_untouched || is_broken(&server), "the attack must succeed if the UID alone counts");
 }
 
-/// Another leads, and reads everything in both namespaces before it writes.
+/// Another replica takes over and lists everything in both namespaces before it writes.
 #[tokio::test(start_paused = true)]
-async fn a11_a_claim_is_none_for_the_next_leader_either() {
+async fn a11_the_next_leader_also_ignores_such_an_owner_reference() {
     let server = ApiServer::new(1);
     let uid = server.create_podset(NS, "web", 3);
     server.create_podset(ELSEWHERE, "web", 2);
@@ -83,7 +83,7 @@ async fn a11_a_claim_is_none_for_the_next_leader_either() {
     server.wait_until(|s| s.ready_pods(ELSEWHERE, "web").len() == 2, seconds(60)).await;
     operator.kill();
     create_elsewhere(&server, "claim", &claim(&uid));
-    let refused = server.fault(Requests::deletes("pods").in_namespace(ELSEWHERE), Fault::Refuse(Status::of_code(500)));
+    let rejected = server.fault(Requests::deletes("pods").in_namespace(ELSEWHERE), Fault::Refuse(Status::of_code(500)));
     let _operator = Operator::leader(&server, "b", Rules::default());
     for namespace in [NS, ELSEWHERE] {
         server.kill_pod(namespace, &server.live_pods(namespace, "web")[0]);
@@ -92,6 +92,6 @@ async fn a11_a_claim_is_none_for_the_next_leader_either() {
     server.wait_until(|s| s.ready_pods(ELSEWHERE, "web").len() == 2, seconds(60)).await;
     server.strip_label(ELSEWHERE, "claim", "app.kubernetes.io/managed-by");
     at_rest(&server, "web", 3).await;
-    assert_eq!(refused.hits(), 0, "the claim is not deleted");
+    assert_eq!(rejected.hits(), 0, "the claim is not deleted");
     assert!(object::is_live(&server.pod(ELSEWHERE, "claim")));
 }

@@ -1,11 +1,11 @@
-//! A12: the API server rejects the delete of one pod, and goes on doing so.
+//! A12: the API server rejects every delete of one pod.
 
 use serde_json::json;
 
 use super::*;
 use crate::apiserver::{Fault, FaultRule, PODS, Requests, Status, Verb};
 
-/// The protection of some pods: no delete of them is accepted.
+/// Protects some pods: every delete of them is rejected.
 struct Protection {
     pods: Vec<String>,
     rules: Vec<FaultRule>,
@@ -25,7 +25,7 @@ impl Protection {
         self.rules.iter().map(FaultRule::hits).sum()
     }
 
-    /// Lifts it, as the change of a label does.
+    /// Lifts the protection and changes a label of each pod.
     fn lift(self, server: &ApiServer) {
         self.rules.into_iter().for_each(FaultRule::remove);
         for pod in &self.pods {
@@ -36,7 +36,7 @@ impl Protection {
 
 const REJECTION: &str = r#"True/FailedDelete: pods "web-pod" is forbidden: it is protected"#;
 
-/// Makes a pod the first that a scale-down deletes.
+/// Gives one pod a deletion cost so that a scale-down deletes it first.
 fn first_victim(server: &ApiServer) -> String {
     let pod = server.live_pods(NS, "web")[0].clone();
     let cost = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });
@@ -44,7 +44,7 @@ fn first_victim(server: &ApiServer) -> String {
     pod
 }
 
-/// A12: six pods are scaled to two, and the first that would go is protected. Returns those that are left.
+/// A12: a set is scaled from six to two pods, and the first one to delete is protected. Returns the pods that are left.
 async fn a12(rules: Rules) -> (ApiServer, String, Vec<String>) {
     let (server, _operator) = with_set(6, rules).await;
     let protected = first_victim(&server);
@@ -57,11 +57,11 @@ async fn a12(rules: Rules) -> (ApiServer, String, Vec<String>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a12_one_protected_pod_keeps_no_other() {
+async fn a12_one_protected_pod_does_not_block_the_others() {
     let (server, protected, left) = a12(Rules::default()).await;
     assert!(left.len() == 2 && left.contains(&protected), "{left:?}");
     assert_eq!(condition(&server, "Ready"), "True/AllPodsReady: 2 of 2 pods are ready");
-    assert_eq!(condition(&server, "ReplicaFailure"), "", "it may stay");
+    assert_eq!(condition(&server, "ReplicaFailure"), "", "the set does not need to delete it any more");
     assert_eq!((server.events(NS, "ScaledDown").len(), server.events(NS, "FailedDelete").len()), (1, 1));
     assert_eq!(server.count(&Requests::deletes("pods")), 5, "it is not tried again");
     server.check();
@@ -69,7 +69,7 @@ async fn a12_one_protected_pod_keeps_no_other() {
     assert_eq!(left.len(), 6, "the attack must succeed if a rejection stops the whole set");
 }
 
-/// The story of two protected pods: what is told, when it is tried again, and how the set recovers.
+/// Two pods are protected: what is reported, when the deletes are retried, and how the set recovers.
 #[tokio::test(start_paused = true)]
 async fn pods_that_cannot_be_deleted_are_reported_and_retried_and_delay_nothing() {
     let (server, _operator) = with_set(6, Rules::default()).await;
@@ -82,7 +82,7 @@ async fn pods_that_cannot_be_deleted_are_reported_and_retried_and_delay_nothing(
     assert!(condition(&server, "Reconciling").starts_with("True/Retrying"));
     assert_eq!(condition(&server, "ReplicaFailure"), REJECTION);
     let set = server.podset(NS, "web");
-    assert_ne!(set["status"]["observedGeneration"], set["metadata"]["generation"], "more pods may live than it wants");
+    assert_ne!(set["status"]["observedGeneration"], set["metadata"]["generation"], "more pods are live than it wants");
     let events = ["FailedDelete", "ScaledDown"].map(|reason| server.events(NS, reason).len());
     assert_eq!(events, [1, 1]);
 
@@ -91,7 +91,7 @@ async fn pods_that_cannot_be_deleted_are_reported_and_retried_and_delay_nothing(
     assert!((10..=14).contains(&hits), "{hits}");
     sleep(300).await;
     assert_eq!(protection.hits() - hits, 20);
-    assert_eq!(server.requests_since(mark).len(), 20, "no status is written, nothing is read");
+    assert_eq!(server.requests_since(mark).len(), 20, "only deletes are sent");
 
     server.scale(NS, "web", 4);
     assert!(becomes_ready(&server, "web", 4, 3).await, "it still gets pods");
@@ -109,7 +109,7 @@ async fn pods_that_cannot_be_deleted_are_reported_and_retried_and_delay_nothing(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_leader_does_not_tell_it_again() {
+async fn a_new_leader_does_not_report_rejected_deletes_again() {
     let (server, operator) = with_set(3, Rules::default()).await;
     let protection = Protection::of(&server, &server.live_pods(NS, "web"));
     server.scale(NS, "web", 1);
@@ -119,7 +119,7 @@ async fn a_new_leader_does_not_tell_it_again() {
     let (patches, hits) = (server.count(&Requests::status_patches("podsets")), protection.hits());
     let _operator = Operator::leader(&server, "b", Rules::default());
     sleep(60).await;
-    assert!(protection.hits() > hits, "it has learnt it again");
+    assert!(protection.hits() > hits, "it retries the deletes");
     assert_eq!(server.events(NS, "FailedDelete").len(), 1);
     assert_eq!(server.count(&Requests::status_patches("podsets")), patches);
     protection.lift(&server);
@@ -127,11 +127,11 @@ async fn a_new_leader_does_not_tell_it_again() {
     server.check();
 }
 
-/// The webhook of one pod fails to decide: that concerns this pod alone, whether the delete may still be carried out or not.
+/// A webhook fails for one pod. This affects only that pod, whether its delete may still be executed or not.
 #[tokio::test(start_paused = true)]
-async fn a_delete_that_nobody_decides_concerns_one_pod() {
+async fn an_undecided_delete_affects_only_its_pod() {
     let failed = "Internal error occurred: failed calling webhook \"a\"";
-    // A delete that may still be carried out must not cost another pod its life.
+    // If the delete may still be executed, no other pod may be deleted in its place.
     for (code, message, live) in [(500, failed, 2), (504, "request did not complete", 3)] {
         let (server, _operator) = with_set(6, Rules::default()).await;
         let undecided = first_victim(&server);
@@ -142,7 +142,7 @@ async fn a_delete_that_nobody_decides_concerns_one_pod() {
         assert_eq!(server.live_pods(NS, "web").len(), live, "{code}");
         assert_eq!(condition(&server, "ReplicaFailure").starts_with("True/FailedDelete"), live == 3, "{code}");
         assert_eq!(server.events(NS, "FailedDelete").len(), 1, "{code}");
-        // A pod that is lost meanwhile is replaced at once.
+        // A scale-up is not delayed.
         server.scale(NS, "web", 4);
         assert!(becomes_ready(&server, "web", 4, 3).await, "{code}");
         rule.remove();
@@ -151,7 +151,7 @@ async fn a_delete_that_nobody_decides_concerns_one_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_whose_label_cannot_be_restored_holds_up_nothing() {
+async fn a_pod_whose_label_cannot_be_restored_blocks_nothing() {
     let (server, _operator) = with_set(3, Rules::default()).await;
     let pods = server.live_pods(NS, "web");
     let rejection = Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected"));
@@ -164,7 +164,7 @@ async fn a_pod_whose_label_cannot_be_restored_holds_up_nothing() {
         assert!(becomes_ready(&server, "web", 3, 3).await);
         sleep(40).await;
     }
-    assert!(rule.hits() < 12, "tried less and less: {}", rule.hits());
+    assert!(rule.hits() < 12, "retried with backoff: {}", rule.hits());
     rule.remove();
     sleep(40).await;
     let pod = server.get(&PODS, NS, &pods[0]);
@@ -173,14 +173,14 @@ async fn a_pod_whose_label_cannot_be_restored_holds_up_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn finished_pods_that_cannot_be_deleted_keep_no_pod_from_being_replaced() {
+async fn undeletable_finished_pods_do_not_block_replacements() {
     let (server, _operator) = with_set(2, Rules::default()).await;
     let rejection = Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected"));
     let rule = server.fault(Requests::deletes("pods"), rejection);
     for _ in 0..6 {
         server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
         ready(&server, "web", 2).await;
-        // It ran well: the next one is replaced at once.
+        // The new pod runs long enough to reset the backoff.
         sleep(700).await;
     }
     assert_eq!(server.pods(NS, "web").len(), 8);
@@ -192,8 +192,8 @@ async fn finished_pods_that_cannot_be_deleted_keep_no_pod_from_being_replaced() 
     assert_eq!(server.pods(NS, "web").len(), 5);
 }
 
-/// A webhook takes the owner off a pod, and nobody may delete what comes of it.
-async fn strays_that_stay(changed: usize) -> (ApiServer, FaultRule, Operator) {
+/// A webhook removes the owner reference of the first `changed` pods, and the API server rejects all deletes.
+async fn undeletable_strays(changed: usize) -> (ApiServer, FaultRule, Operator) {
     let server = ApiServer::new(1);
     let seen = std::sync::atomic::AtomicUsize::new(0);
     server.set_webhook(move |pod| {
@@ -210,9 +210,9 @@ async fn strays_that_stay(changed: usize) -> (ApiServer, FaultRule, Operator) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stray_that_cannot_be_deleted_keeps_no_set_from_its_pods() {
+async fn one_or_two_undeletable_strays_do_not_block_creates() {
     for changed in [1, 2] {
-        let (server, rule, _operator) = strays_that_stay(changed).await;
+        let (server, rule, _operator) = undeletable_strays(changed).await;
         ready(&server, "web", 3).await;
         sleep(20).await;
         assert_eq!(server.all(&PODS, NS).len(), 3 + changed);
@@ -226,8 +226,8 @@ async fn a_stray_that_cannot_be_deleted_keeps_no_set_from_its_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn strays_that_cannot_be_deleted_are_few() {
-    let (server, rule, _operator) = strays_that_stay(usize::MAX).await;
+async fn three_undeletable_strays_stop_creates() {
+    let (server, rule, _operator) = undeletable_strays(usize::MAX).await;
     sleep(3600).await;
     assert_eq!(server.all(&PODS, NS).len(), 3);
     assert!(condition(&server, "ReplicaFailure").starts_with("True/FailedCreate"));
@@ -237,7 +237,7 @@ async fn strays_that_cannot_be_deleted_are_few() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_whose_pods_cannot_be_deleted_replaces_those_that_others_delete() {
+async fn a_set_with_undeletable_pods_replaces_pods_that_others_delete() {
     let (server, _operator) = with_set(4, Rules::default()).await;
     let protection = Protection::of(&server, &server.live_pods(NS, "web"));
     server.scale(NS, "web", 2);
@@ -253,9 +253,9 @@ async fn a_set_whose_pods_cannot_be_deleted_replaces_those_that_others_delete() 
     server.check();
 }
 
-/// The API server answers so when another client deletes the pod at the same moment; half of an answer proves as little.
+/// The watch is held back, so only a read can show that the pod is gone.
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_proves_nothing_is_followed_by_a_read() {
+async fn an_unreadable_delete_response_is_followed_by_a_read() {
     let (server, _operator) = with_set(2, Rules::default()).await;
     server.watches().on("pods").hold();
     server.fault(Requests::deletes("pods").first(1), Fault::ExecuteThenGarble);

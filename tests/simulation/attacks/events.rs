@@ -1,11 +1,11 @@
-//! A5, A6: events that come late, again, or before the answer to the write that caused them.
+//! A5, A6: events that come late, twice, or before the response to the write that caused them.
 
 use serde_json::json;
 
 use super::*;
 use crate::apiserver::{Fault, PODS, Requests};
 
-/// The watch of the sets lags by 10 s. An answer shows the operator the new N first. The event with the old, larger N comes later.
+/// The watch of the sets lags by 10 s. A response shows the operator the new N first. The event with the old, larger N comes later.
 async fn an_old_n_comes_late(wanted: usize, old: i64, rules: Rules) -> (ApiServer, Operator) {
     let (server, operator) = with_set(wanted, rules).await;
     server.watches().on("podsets").delay(seconds(10));
@@ -25,12 +25,12 @@ async fn a5(rules: Rules) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a5_an_old_n_never_comes_back() {
-    let server = told_twice(a5, cached(CacheRules { is_stale: |_, _| false, ..CacheRules::default() })).await;
+    let server = try_both_ways(a5, cached(CacheRules { is_stale: |_, _| false, ..CacheRules::default() })).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a5_whatever_becomes_of_the_watches_the_bound_holds() {
+async fn a5_the_bound_holds_while_watches_fail() {
     let (server, _operator) = with_set(5, Rules::default()).await;
     for round in 0..12 {
         let watches = server.watches().of("a");
@@ -53,8 +53,8 @@ async fn a5_whatever_becomes_of_the_watches_the_bound_holds() {
     at_rest(&server, "web", 5).await;
 }
 
-/// A5: the watch of the pods lags behind the read with which a new leader begins. It brings a pod that the read showed to be gone, which looks
-/// like a surplus.
+/// A5: the watch of the pods lags behind the list of a new leader. It then shows a pod that was gone in that list, and the pod looks like
+/// a surplus.
 async fn a5_ghost(rules: Rules) -> ApiServer {
     let (server, a) = with_set(2, Rules::default()).await;
     let mut b = Operator::standby(&server, "b", rules);
@@ -65,7 +65,7 @@ async fn a5_ghost(rules: Rules) -> ApiServer {
     sleep(2).await;
     server.kill_pod(NS, &pod);
     ready(&server, "web", 2).await;
-    // Its status names the new one.
+    // Until the status names the new pod.
     sleep(6).await;
     a.end().await;
     b.lead();
@@ -74,14 +74,14 @@ async fn a5_ghost(rules: Rules) -> ApiServer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a5_a_pod_that_a_read_showed_gone_costs_no_other_its_life() {
+async fn a5_a_late_event_of_a_gone_pod_deletes_no_other_pod() {
     let server = a5_ghost(Rules::default()).await;
     server.check();
     assert_eq!(server.effects(&Requests::deletes("pods")), 0);
     let server = a5_ghost(cached(CacheRules { is_over: |_, _| false, ..CacheRules::default() })).await;
     assert!(
         server.effects(&Requests::deletes("pods")) > 0,
-        "the attack must succeed if a read is not ahead of the watch"
+        "the attack must succeed if a list does not win over an older event"
     );
 }
 
@@ -102,14 +102,14 @@ async fn a6(rules: Rules) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a6_a_pod_that_ended_before_its_answer_is_no_ghost() {
+async fn a6_a_pod_that_ends_before_its_create_is_answered_is_replaced() {
     assert!(a6(Rules::default()).await);
     let credulous = cached(CacheRules { has_ended: |_, _| false, ..CacheRules::default() });
-    assert!(!a6(credulous).await, "the attack must succeed if every answer is believed");
+    assert!(!a6(credulous).await, "the attack must succeed if a late response brings back a pod that has ended");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a6_a_set_that_ended_before_its_answer_gets_no_pods() {
+async fn a6_a_set_deleted_before_its_patch_is_answered_gets_no_pods() {
     let (server, _operator) = with_set(2, Rules::default()).await;
     let answer = server.fault(Requests::status_patches("podsets").first(1), Fault::HoldAnswer);
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
@@ -124,7 +124,7 @@ async fn a6_a_set_that_ended_before_its_answer_gets_no_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a1_a_create_that_lands_at_the_last_moment_is_not_forgotten_before_it_is_seen() {
+async fn a1_a_create_that_lands_late_counts_until_it_is_seen() {
     let (server, _operator) = with_set(1, Rules::default()).await;
     server.settings(|settings| settings.honour_timeout = false);
     let late = server.fault(Requests::creates("pods").first(1), Fault::ExecuteLate(Duration::from_millis(59_900)));
@@ -139,7 +139,7 @@ async fn a1_a_create_that_lands_at_the_last_moment_is_not_forgotten_before_it_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn a5_a_set_that_is_gone_does_not_come_back_with_an_old_n() {
+async fn a5_a_deleted_set_does_not_come_back_with_an_old_n() {
     let (server, _operator) = an_old_n_comes_late(2, 8, Rules::default()).await;
     sleep(5).await;
     server.delete_podset(NS, "web");

@@ -1,11 +1,11 @@
-//! A7: the label by which pods are watched is taken away.
+//! A7: a pod loses the label by which it is watched.
 
 use super::*;
 use crate::apiserver::{PODS, Requests};
 
 const LABEL: &str = "app.kubernetes.io/managed-by";
 
-/// A7: the label is taken away while the operator watches, and then the set is scaled down.
+/// A7: pods lose the label while the operator watches, and then the set is scaled down.
 async fn a7_watched(rules: Rules) -> ApiServer {
     let (server, _operator) = with_set(3, rules).await;
     for pod in &server.live_pods(NS, "web")[..2] {
@@ -17,7 +17,7 @@ async fn a7_watched(rules: Rules) -> ApiServer {
     server
 }
 
-/// A7: the label is taken away while nobody watches, and another leads.
+/// A7: a pod loses the label while no replica watches, and then another replica leads.
 async fn a7_unwatched(rules: Rules) -> ApiServer {
     let (server, operator) = with_set(3, Rules::default()).await;
     for pod in server.live_pods(NS, "web") {
@@ -31,10 +31,10 @@ async fn a7_unwatched(rules: Rules) -> ApiServer {
     server
 }
 
-/// A7: the label is taken away while nobody leads, a standby loses sight of the pods and forgets them, and then it leads.
+/// A7: pods lose the label while no replica leads. The watch of a standby no longer shows them, the standby forgets them and then leads.
 async fn a7_forgotten(rules: Rules) -> ApiServer {
     let (server, operator) = with_set(3, Rules::default()).await;
-    // The first names are free again, later.
+    // So that the first names are free again later.
     for pod in server.live_pods(NS, "web") {
         server.kill_pod(NS, &pod);
     }
@@ -46,7 +46,7 @@ async fn a7_forgotten(rules: Rules) -> ApiServer {
     for pod in &server.live_pods(NS, "web")[..2] {
         server.strip_label(NS, pod, LABEL);
     }
-    // For longer than the quarantine, twice: the names have rested as well.
+    // More than two quarantines: one to forget the pods, and one until their names may be reused.
     sleep(300).await;
     standby.lead();
     sleep(60).await;
@@ -65,29 +65,29 @@ fn are_labelled(server: &ApiServer) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a7_a_pod_without_the_label_counts_and_gets_it_back() {
     let forgetful = cached(CacheRules { may_count: |_, _| false, ..CacheRules::default() });
-    let server = told_twice(a7_watched, forgetful).await;
+    let server = try_both_ways(a7_watched, forgetful).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
     assert!(are_labelled(&server));
 
     let unread = Rules { is_unread: |_, _| false, ..Rules::default() };
-    let server = told_twice(a7_unwatched, unread).await;
+    let server = try_both_ways(a7_unwatched, unread).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 3);
     assert!(are_labelled(&server));
 
     let labelled = Rules { taken_over: Some("app.kubernetes.io/managed-by=podset-operator"), ..Rules::default() };
     assert!(
         is_broken(&a7_unwatched(labelled).await),
-        "the attack must succeed if the take-over reads labelled pods alone"
+        "the attack must succeed if the take-over lists only labelled pods"
     );
 
-    let server = told_twice(a7_forgotten, unread).await;
+    let server = try_both_ways(a7_forgotten, unread).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 2);
-    assert_eq!(server.effects(&Requests::creates("pods")), 6, "the new leader makes none");
+    assert_eq!(server.effects(&Requests::creates("pods")), 6, "the new leader creates none");
     assert!(are_labelled(&server));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_whose_owner_reference_is_taken_away_is_nobodys() {
+async fn a_pod_that_loses_its_owner_reference_is_replaced_and_kept() {
     let (server, _operator) = with_set(2, Rules::default()).await;
     let freed = server.live_pods(NS, "web")[0].clone();
     server.strip_owner(NS, &freed);

@@ -1,15 +1,15 @@
-//! A2, A3, A4: two instances, of which one leads and then the other.
+//! A2, A3, A4: two replicas, where the second takes over from the first.
 
 use jiff::SignedDuration;
 
 use super::*;
 use crate::apiserver::{Fault, Requests};
 
-/// A2: the old leader creates the next name because the former pod is still going; the new one sees it gone and takes its
+/// A2: the old leader uses the next name because the former pod is still terminating. The new leader sees it gone and reuses its
 /// name.
 async fn a2(rules: Rules) -> ApiServer {
     let server = server_that_executes_late();
-    going_slowly(&server, 3);
+    terminate_slowly(&server, 3);
     server.create_podset(NS, "web", 1);
     let mut a = Operator::leader(&server, "a", rules);
     let mut b = Operator::standby(&server, "b", rules);
@@ -27,14 +27,14 @@ async fn a2(rules: Rules) -> ApiServer {
 #[tokio::test(start_paused = true)]
 async fn a2_the_new_leader_chooses_the_same_name() {
     let restless = cached(CacheRules { quarantine: SignedDuration::ZERO, ..CacheRules::default() });
-    let server = told_twice(a2, restless).await;
+    let server = try_both_ways(a2, restless).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
 }
 
-/// A3: a request is executed after its sender lost the lease, and the new leader knows nothing of why it was sent.
+/// A3: a request is executed after its sender lost the lease, and the new leader does not know why it was sent.
 async fn a3(new: fn(&ApiServer, &str, Rules) -> Operator) -> ApiServer {
     let server = ApiServer::new(1);
-    going_slowly(&server, 1);
+    terminate_slowly(&server, 1);
     server.create_podset(NS, "web", 1);
     let mut a = new(&server, "a", Rules::default());
     a.lead();
@@ -59,7 +59,7 @@ async fn a3_a_write_ends_before_its_senders_term() {
     assert!(is_broken(&a3(Operator::without_gate).await), "the attack must succeed if the term does not bound writes");
 }
 
-/// A4: the watches of a standby stand still while others lead; then it leads, and misses the pods that live.
+/// A4: the watches of a standby stall while another replica leads. Then the standby leads, and its cache lacks the live pods.
 async fn a4_pods(rules: Rules) -> ApiServer {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 3);
@@ -68,7 +68,7 @@ async fn a4_pods(rules: Rules) -> ApiServer {
     server.watches().of("b").stall();
     let a = Operator::leader(&server, "a", rules);
     ready(&server, "web", 3).await;
-    // Not the first names any more.
+    // The new pods do not have the first names any more.
     for pod in server.live_pods(NS, "web") {
         server.kill_pod(NS, &pod);
     }
@@ -79,7 +79,7 @@ async fn a4_pods(rules: Rules) -> ApiServer {
     server
 }
 
-/// A4 once more: it missed that fewer pods are wanted, and hears of the pods alone.
+/// A4: the standby missed a scale-down because only its watch of the pods works.
 async fn a4_spec() -> ApiServer {
     let (server, a) = with_set(3, Rules::default()).await;
     let mut b = Operator::standby(&server, "b", Rules::default());
@@ -95,7 +95,7 @@ async fn a4_spec() -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a4_a_new_leader_reads_before_it_writes() {
-    let server = told_twice(a4_pods, Rules { is_unread: |_, _| false, ..Rules::default() }).await;
+    let server = try_both_ways(a4_pods, Rules { is_unread: |_, _| false, ..Rules::default() }).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 3);
     let server = a4_spec().await;
     server.check();
@@ -115,9 +115,9 @@ async fn a_hand_over_in_the_middle_of_a_scale_up_converges() {
     at_rest(&server, "web", 300).await;
 }
 
-/// A4 again: a set was made anew while the new leader's watch stood still, and wants fewer pods than it did at first.
+/// A4: a set was recreated and scaled down while the new leader's watch lagged.
 #[tokio::test(start_paused = true)]
-async fn a4_a_set_that_the_new_leader_has_not_met_is_read_when_it_does() {
+async fn a4_a_new_leader_reads_a_recreated_set_before_it_writes() {
     let server = ApiServer::new(1);
     for set in ["web", "other"] {
         server.create_podset(NS, set, 2);
@@ -138,7 +138,7 @@ async fn a4_a_set_that_the_new_leader_has_not_met_is_read_when_it_does() {
     sleep(3).await;
     a.end().await;
     b.lead();
-    // It has to write for the other one, and reads the namespace before.
+    // The new leader must write for the other set, so it reads the namespace first.
     server.kill_pod(NS, &server.live_pods(NS, "other")[0]);
     ready(&server, "other", 2).await;
     for _ in 0..40 {

@@ -1,5 +1,5 @@
-//! The attacks on "never more than N". Each is a story told twice: with every rule of the operator in place it fails, and
-//! with the rule that is meant to stop it taken out it succeeds.
+//! The attacks on "never more than N". Each attack is run twice: with every rule of the operator, where it fails, and
+//! without the rule that is meant to stop it, where it succeeds.
 
 mod answers;
 mod claims;
@@ -30,7 +30,7 @@ async fn sleep(n: u64) {
     tokio::time::sleep(seconds(n)).await;
 }
 
-/// A server whose API server executes a request however late it comes: as late as the promise allows for.
+/// An API server that ignores the timeout of a request and executes it even if it arrives late.
 fn server_that_executes_late() -> ApiServer {
     let server = ApiServer::new(1);
     server.settings(|settings| settings.honour_timeout = false);
@@ -42,9 +42,9 @@ async fn becomes_ready(server: &ApiServer, set: &str, n: usize, within: u64) -> 
     tokio::time::timeout(seconds(within), ready(server, set, n)).await.is_ok()
 }
 
-/// The set comes to rest: its pods are there, its status is right, and nothing more is asked for but watches. No promise was broken.
+/// Waits until the set has its pods and its status is right. Then checks that only watches are requested and no promise was broken.
 async fn at_rest(server: &ApiServer, name: &str, n: usize) {
-    let is_told = |s: &ApiServer| {
+    let is_settled = |s: &ApiServer| {
         let set = s.podset(NS, name);
         object::is_ready(&set)
             && set["status"]["readyReplicas"] == n
@@ -52,8 +52,8 @@ async fn at_rest(server: &ApiServer, name: &str, n: usize) {
             && s.ready_pods(NS, name).len() == n
             && s.live_pods(NS, name).len() == n
     };
-    server.wait_until(is_told, seconds(180)).await;
-    // Whatever was of unknown fate is settled after the quarantine.
+    server.wait_until(is_settled, seconds(180)).await;
+    // After the quarantine, no request of unknown fate is left.
     sleep(70).await;
     assert_silent(server, 300).await;
     server.check();
@@ -67,30 +67,30 @@ fn condition(server: &ApiServer, kind: &str) -> String {
     object::condition(&set, kind).map(line).unwrap_or_default()
 }
 
-/// A broken promise: the attack succeeded.
+/// Whether a promise is broken: the attack succeeded.
 fn is_broken(server: &ApiServer) -> bool {
     server.exceeded() > 0
 }
 
-/// The rules with these of the caches.
+/// The default rules with these rules of the caches.
 fn cached(cache: CacheRules) -> Rules {
     Rules { cache, ..Rules::default() }
 }
 
-/// Tells a story with every rule, which keeps the promise, and with one taken out, which breaks it. Returns the first server.
-async fn told_twice(story: impl AsyncFn(Rules) -> ApiServer, broken: Rules) -> ApiServer {
-    let server = story(Rules::default()).await;
+/// Runs an attack with every rule, where it must fail, and with `broken` rules, where it must succeed. Returns the first server.
+async fn try_both_ways(attack: impl AsyncFn(Rules) -> ApiServer, broken: Rules) -> ApiServer {
+    let server = attack(Rules::default()).await;
     server.check();
-    assert!(is_broken(&story(broken).await), "the promise also holds without the rule");
+    assert!(is_broken(&attack(broken).await), "the promise also holds without the rule");
     server
 }
 
-/// Pods that take so many seconds to go.
-fn going_slowly(server: &ApiServer, n: u64) {
+/// Pods take so many seconds to terminate.
+fn terminate_slowly(server: &ApiServer, n: u64) {
     server.pods_live(PodScript::default().gone_after(seconds(n)));
 }
 
-/// The only pod of the set that is live.
+/// The only live pod of the set.
 fn only_pod(server: &ApiServer, set: &str) -> String {
     let [pod] = &server.live_pods(NS, set)[..] else { panic!("{:?}", server.live_pods(NS, set)) };
     pod.clone()

@@ -1,4 +1,4 @@
-//! A1, A8, A10: late creates, strangers that have a name of the set, and late deletes.
+//! A1, A8, A10: late creates, strangers' pods with a name of the set, and late deletes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,10 +9,10 @@ use serde_json::json;
 use super::*;
 use crate::apiserver::{Fault, Requests, Status, Verb, object};
 
-/// A1: a create is not answered, is repeated, its pod is deleted by a user and replaced; then the first create lands.
+/// A1: a create gets no response and is repeated. A user deletes its pod, which is replaced. Then the first create lands.
 async fn a1(rules: Rules) -> ApiServer {
     let server = server_that_executes_late();
-    going_slowly(&server, 10);
+    terminate_slowly(&server, 10);
     let rule = server.fault(Requests::creates("pods").first(1), Fault::ExecuteLate(seconds(40)));
     server.create_podset(NS, "web", 1);
     let _operator = leader(&server, rules);
@@ -25,17 +25,17 @@ async fn a1(rules: Rules) -> ApiServer {
     server
 }
 
-/// Rules that forget at once that a create was not answered.
+/// Rules that forget unanswered creates at once.
 fn forgetful() -> Rules {
     cached(CacheRules { quarantine: SignedDuration::ZERO, ..CacheRules::default() })
 }
 
 #[tokio::test(start_paused = true)]
 async fn a1_a_late_create_makes_no_second_pod() {
-    told_twice(a1, forgetful()).await;
+    try_both_ways(a1, forgetful()).await;
 }
 
-/// A1: a create is not answered and is repeated; then the first one lands.
+/// A1: a create gets no response and is repeated. Then the first one lands.
 async fn a1_repeated(rules: Rules) -> ApiServer {
     let server = server_that_executes_late();
     server.fault(Requests::creates("pods").first(1), Fault::ExecuteUnanswered(seconds(40)));
@@ -48,17 +48,17 @@ async fn a1_repeated(rules: Rules) -> ApiServer {
 #[tokio::test(start_paused = true)]
 async fn a1_a_repeated_create_has_the_same_name() {
     static DRAWN: AtomicU32 = AtomicU32::new(0);
-    // The name matters only if the unknown create is forgotten.
+    // The name matters only if the unanswered create is forgotten.
     let forgetful = Rules { may_forget: |_| true, ..forgetful() };
     a1_repeated(forgetful).await.check();
     let name = |set: &str, uid: &str, _: u32| pod_name(set, uid, DRAWN.fetch_add(1, Ordering::Relaxed));
     assert!(
         is_broken(&a1_repeated(Rules { name, ..forgetful }).await),
-        "the attack must succeed if each create has another name"
+        "the attack must succeed if a repeated create has another name"
     );
 }
 
-/// A1: the pod of a create without an answer is not seen for longer than a create may take, and fewer are wanted.
+/// A1: the watch does not show the pod of an unanswered create for longer than a create may take, and the set is scaled down.
 async fn a1_unseen(rules: Rules) -> ApiServer {
     let (server, _operator) = with_set(1, rules).await;
     server.watches().on("pods").stall();
@@ -73,12 +73,12 @@ async fn a1_unseen(rules: Rules) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a1_a_read_settles_an_unknown_fate() {
-    let server = told_twice(a1_unseen, Rules { may_forget: |_| true, ..Rules::default() }).await;
+    let server = try_both_ways(a1_unseen, Rules { may_forget: |_| true, ..Rules::default() }).await;
     assert_eq!(server.live_pods(NS, "web").len(), 1, "the pod is found and deleted");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a1_converges_whenever_the_answer_is_lost() {
+async fn a1_the_set_converges_however_a_response_is_lost() {
     for fault in [
         Fault::ExecuteThenError(500),
         Fault::ExecuteThenError(503),
@@ -102,7 +102,7 @@ async fn a1_converges_whenever_the_answer_is_lost() {
     }
 }
 
-/// A8: the names that the set would take belong to a stranger's pod.
+/// A8: strangers' pods have names that the set would use.
 async fn a8(rules: Rules) -> (ApiServer, bool) {
     let server = ApiServer::new(1);
     let uid = server.create_podset(NS, "web", 2);
@@ -121,33 +121,33 @@ async fn a8(rules: Rules) -> (ApiServer, bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a8_a_strangers_pod_is_stepped_over() {
+async fn a8_the_name_of_a_strangers_pod_is_skipped() {
     let (server, is_ready) = a8(Rules::default()).await;
     assert!(is_ready);
     server.check();
     assert_eq!(server.effects(&Requests::creates("pods")), 2);
     assert_eq!(server.count(&Requests::all().verb(Verb::Get).of("podsets")), 1, "the set is read again");
     let (_, is_ready) = a8(Rules { is_ours: |_, _| true, ..Rules::default() }).await;
-    assert!(!is_ready, "the attack must succeed if every pod of the name counts as ours");
+    assert!(!is_ready, "the attack must succeed if every pod with the name counts as ours");
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_stranger_is_stepped_over_before_the_set_was_read_again() {
+async fn no_name_is_skipped_before_the_set_was_read_again() {
     let server = ApiServer::new(1);
     let uid = server.create_podset(NS, "web", 2);
     server.create_pod(NS, &pod_name("web", &uid, 0), json!({ "app": "theirs" }));
     let reads = Requests::all().verb(Verb::Get).of("podsets");
-    let refused = server.fault(reads, Fault::Refuse(Status::of_code(503)));
+    let failing = server.fault(reads, Fault::Refuse(Status::of_code(503)));
     let _operator = leader(&server, Rules::default());
     sleep(20).await;
-    assert_eq!(server.effects(&Requests::creates("pods")), 1, "the name that is free");
-    refused.remove();
+    assert_eq!(server.effects(&Requests::creates("pods")), 1, "only the free name is used");
+    failing.remove();
     ready(&server, "web", 2).await;
     server.check();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a8_an_orphaned_set_that_is_made_anew_leaves_the_orphans_alone() {
+async fn a8_a_recreated_set_leaves_orphaned_pods_alone() {
     let (server, _operator) = with_set(3, Rules::default()).await;
     let orphans = server.live_pods(NS, "web");
     server.orphan_podset(NS, "web");
@@ -158,9 +158,9 @@ async fn a8_an_orphaned_set_that_is_made_anew_leaves_the_orphans_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a10_down_and_up_again_within_the_grace_period() {
+async fn a10_a_set_scaled_down_and_up_within_the_grace_period_converges() {
     let (server, _operator) = with_set(10, Rules::default()).await;
-    going_slowly(&server, 30);
+    terminate_slowly(&server, 30);
     for n in [5, 10, 5, 10, 1, 10] {
         server.scale(NS, "web", n);
         sleep(2).await;
@@ -168,11 +168,11 @@ async fn a10_down_and_up_again_within_the_grace_period() {
     at_rest(&server, "web", 10).await;
 }
 
-/// A10: a delete that comes late meets the successor of the pod that it was meant for.
+/// A10: a late delete meets the successor of its pod.
 async fn a10(rules: Rules) -> bool {
     let server = server_that_executes_late();
     server.create_podset(NS, "web", 2);
-    // A short quarantine, so that the name is taken again before the late delete lands.
+    // With a short quarantine, the name is reused before the late delete lands.
     let cache = CacheRules { quarantine: SignedDuration::from_secs(5), ..CacheRules::default() };
     let _operator = leader(&server, Rules { cache, ..rules });
     ready(&server, "web", 2).await;
@@ -189,10 +189,10 @@ async fn a10(rules: Rules) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a10_a_late_delete_hits_nobody_else() {
+async fn a10_a_late_delete_does_not_hit_the_pods_successor() {
     assert!(a10(Rules::default()).await);
     assert!(
         !a10(Rules { precondition: |_| None, ..Rules::default() }).await,
-        "the attack must succeed if deletes name no UID"
+        "the attack must succeed if deletes have no UID precondition"
     );
 }

@@ -1,4 +1,4 @@
-//! The templates that a set has had, as ControllerRevisions.
+//! The former templates of a set, stored as ControllerRevisions.
 
 use serde_json::{Value, json};
 
@@ -28,9 +28,9 @@ async fn if_the_former_template_is_not_stored_the_newest_is_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_revision_that_cannot_be_read_is_none() {
-    let spoilt = json!({ "data": { "template": 7 } });
-    without_the_former_template(|server, name| server.patch(&REVISIONS, NS, name, spoilt.clone())).await;
+async fn an_unreadable_revision_is_ignored() {
+    let unreadable = json!({ "data": { "template": 7 } });
+    without_the_former_template(|server, name| server.patch(&REVISIONS, NS, name, unreadable.clone())).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -58,10 +58,10 @@ async fn old_revisions_are_deleted() {
     }
     rolled_out(&server, "v7", 1).await;
     let revisions = server.all(&REVISIONS, NS);
-    assert_eq!(revisions.len(), 4, "the current one, the former one of the last change, and two");
+    assert_eq!(revisions.len(), 4, "the current one, the one before the last change, and two more");
 }
 
-/// A lower limit takes effect with the next change, also if that brings back a template that is stored.
+/// A lower limit takes effect with the next change, even if that change restores a stored template.
 #[tokio::test(start_paused = true)]
 async fn old_revisions_are_deleted_after_a_change_back() {
     let (server, _operator) = running(1, json!({})).await;
@@ -75,10 +75,10 @@ async fn old_revisions_are_deleted_after_a_change_back() {
     let revisions = server.all(&REVISIONS, NS);
     let mut stored: Vec<&str> = revisions.iter().map(|stored| version(&stored["data"]["template"])).collect();
     stored.sort_unstable();
-    assert_eq!(stored, ["v1", "v2", "v3"], "the current one, the former one, and one more");
+    assert_eq!(stored, ["v1", "v2", "v3"], "the current one, the one before, and one more");
 }
 
-/// A template is stored before it becomes the former one, also if the first try fails.
+/// A template is stored before it becomes the former one, even if the first attempt fails.
 #[tokio::test(start_paused = true)]
 async fn a_template_that_could_not_be_stored_at_first_is_stored_later() {
     let server = ApiServer::new(1);
@@ -98,8 +98,8 @@ async fn a_template_that_could_not_be_stored_at_first_is_stored_later() {
 #[tokio::test(start_paused = true)]
 async fn a_template_that_cannot_be_stored_reaches_no_pod() {
     let (server, _operator) = running(3, json!({})).await;
-    let refusal = Status::forbidden(&REVISIONS, "web", "exceeded quota");
-    let rule = server.fault(Requests::creates("controllerrevisions"), Fault::Refuse(refusal));
+    let rejection = Status::forbidden(&REVISIONS, "web", "exceeded quota");
+    let rule = server.fault(Requests::creates("controllerrevisions"), Fault::Refuse(rejection));
     change_template(&server, "b");
     sleep(5).await;
     delete_one(&server, "a");
@@ -110,9 +110,9 @@ async fn a_template_that_cannot_be_stored_reaches_no_pod() {
     rolled_out(&server, "b", 3).await;
 }
 
-/// The garbage collector has not yet deleted the ControllerRevision of the former set of this name.
+/// The garbage collector has not yet deleted the ControllerRevision of the former set with this name.
 #[tokio::test(start_paused = true)]
-async fn a_set_that_is_replaced_creates_each_pod_once() {
+async fn a_recreated_set_creates_each_pod_once() {
     let (server, _operator) = running(3, json!({})).await;
     server.settings(|settings| settings.collect_after = seconds(20));
     server.delete_podset(NS, "web");
@@ -126,9 +126,9 @@ async fn a_set_that_is_replaced_creates_each_pod_once() {
     assert_eq!(server.all(&REVISIONS, NS).len(), 1);
 }
 
-/// `kubectl podset rollout undo` takes the newest one that is not current, so a template that comes back must become the newest.
+/// `kubectl podset rollout undo` takes the newest revision that is not current, so a restored template must become the newest.
 #[tokio::test(start_paused = true)]
-async fn a_template_that_comes_back_is_the_newest() {
+async fn a_template_that_is_restored_becomes_the_newest_revision() {
     for spec in [json!({}), json!({ "updateStrategy": { "type": "OnDelete" } })] {
         let (server, _operator) = running(2, spec).await;
         let invalid =

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::apiserver::{ApiServer, Fault, PODS, PODSETS, PodScript, Requests, Status, Verb, object};
 
-/// The template of this version. Its pods become ready, unless its name says that it is broken.
+/// The template of this version. Its pods become ready, unless the version is `broken`.
 pub(super) fn template(version: &str) -> Value {
     json!({ "spec": { "containers": [{ "name": "app", "image": version }] } })
 }
@@ -15,7 +15,7 @@ pub(super) fn version(pod: &Value) -> &str {
     pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default()
 }
 
-/// A server with a set of this version, all of whose pods are ready.
+/// A server with a set of version `a` whose pods are all ready.
 pub(super) async fn running(replicas: usize, spec: Value) -> (ApiServer, Operator) {
     running_with(replicas, spec, Rules::default()).await
 }
@@ -67,7 +67,7 @@ pub(super) async fn rolled_out(server: &ApiServer, to: &str, n: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_the_template_reaches_all_pods_one_by_one() {
+async fn a_template_change_reaches_all_pods_one_by_one() {
     let (server, _operator) = running(5, json!({})).await;
     let mark = server.mark();
     change_template(&server, "b");
@@ -91,9 +91,9 @@ async fn a_change_of_the_template_reaches_all_pods_one_by_one() {
     assert_eq!(events, [1, 1, 0]);
 }
 
-/// kubernetes/kubernetes#67250: nobody deletes a pod by hand.
+/// kubernetes/kubernetes#67250: the rollout recovers although nobody deletes a pod by hand.
 #[tokio::test(start_paused = true)]
-async fn a_broken_template_takes_no_more_than_max_unavailable_and_the_next_one_replaces_it() {
+async fn a_broken_template_takes_max_unavailable_pods_and_can_be_replaced() {
     let (server, _operator) =
         running(5, json!({ "updateStrategy": { "rollingUpdate": { "maxUnavailable": 2 } } })).await;
     change_template(&server, "broken");
@@ -104,7 +104,7 @@ async fn a_broken_template_takes_no_more_than_max_unavailable_and_the_next_one_r
     rolled_out(&server, "c", 5).await;
 }
 
-/// The bounds are each other's second line: with any one of them a broken template takes one pod of five; without both, all.
+/// Either of the two bounds alone limits a broken template to one pod of five. Without both, it takes all pods.
 #[tokio::test(start_paused = true)]
 async fn without_its_bounds_a_rollout_of_a_broken_template_takes_all_pods() {
     let bound = RolloutRules::default();
@@ -118,9 +118,9 @@ async fn without_its_bounds_a_rollout_of_a_broken_template_takes_all_pods() {
     }
 }
 
-/// Without the former template, each pod that dies comes back broken.
+/// A lost pod gets the new template.
 #[tokio::test(start_paused = true)]
-async fn without_the_former_template_a_broken_one_takes_every_pod_that_dies() {
+async fn without_the_former_template_every_pod_that_dies_comes_back_broken() {
     let rollout = RolloutRules { is_careful: false, ..RolloutRules::default() };
     let (server, _operator) = running_with(5, json!({}), Rules { rollout, ..Rules::default() }).await;
     change_template(&server, "broken");
@@ -134,7 +134,7 @@ async fn without_the_former_template_a_broken_one_takes_every_pod_that_dies() {
 
 /// openkruise/kruise#376.
 #[tokio::test(start_paused = true)]
-async fn a_rollback_replaces_the_broken_pods_alone() {
+async fn a_rollback_replaces_only_the_broken_pods() {
     let (server, _operator) = running(5, json!({})).await;
     let before = server.live_pods(NS, "web");
     change_template(&server, "broken");
@@ -145,7 +145,7 @@ async fn a_rollback_replaces_the_broken_pods_alone() {
     assert_eq!(kept, 4);
 }
 
-/// kubernetes/kubernetes#137409: pods of the former template that are broken use no budget.
+/// kubernetes/kubernetes#137409: broken pods of the former template do not use up `maxUnavailable`.
 #[tokio::test(start_paused = true)]
 async fn broken_pods_of_the_former_template_do_not_stop_a_rollout() {
     let (server, _operator) = running(5, json!({})).await;
@@ -156,12 +156,12 @@ async fn broken_pods_of_the_former_template_do_not_stop_a_rollout() {
     change_template(&server, "b");
     let is_last = |s: &ApiServer| versions(s) == "a b b b b";
     server.wait_until(is_last, seconds(60)).await;
-    assert!(server.ready_pods(NS, "web").contains(&healthy[0]), "the healthy pod is the last to go");
+    assert!(server.ready_pods(NS, "web").contains(&healthy[0]), "the healthy pod is deleted last");
     rolled_out(&server, "b", 5).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_dies_during_a_broken_rollout_is_replaced_from_the_former_template() {
+async fn a_pod_lost_during_a_broken_rollout_gets_the_former_template() {
     let (server, _operator) = running(5, json!({})).await;
     change_template(&server, "broken");
     sleep(60).await;
@@ -174,7 +174,7 @@ async fn a_pod_that_dies_during_a_broken_rollout_is_replaced_from_the_former_tem
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_template_never_worked_and_the_next_does() {
+async fn a_broken_first_template_can_be_replaced() {
     let server = ApiServer::new(1);
     let spec = json!({ "replicas": 3, "template": template("broken") });
     server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
@@ -237,9 +237,9 @@ fn partition(kept: impl Into<Value>) -> Value {
     json!({ "updateStrategy": { "rollingUpdate": { "partition": kept.into() } } })
 }
 
-/// openkruise/kruise#410: a partition is no way back. For that, the template is changed.
+/// openkruise/kruise#410: a larger partition does not roll back. To roll back, the template is changed.
 #[tokio::test(start_paused = true)]
-async fn a_partition_keeps_so_many_pods_and_rolls_nothing_back() {
+async fn a_partition_keeps_old_pods_and_rolls_nothing_back() {
     let (server, _operator) = running(4, partition("50%")).await;
     change_template(&server, "b");
     sleep(60).await;
@@ -253,12 +253,12 @@ async fn a_partition_keeps_so_many_pods_and_rolls_nothing_back() {
     assert_eq!(versions(&server), "a a b b");
     delete_one(&server, "b");
     sleep(60).await;
-    assert_eq!(versions(&server), "a a a b", "it counts for new pods");
+    assert_eq!(versions(&server), "a a a b", "a new pod follows the partition");
     change(&server, partition(0));
     rolled_out(&server, "b", 4).await;
 }
 
-/// Pods that are broken at the partition are not well. Where none is to be rolled out, nothing is late.
+/// A broken pod at the partition exceeds the progress deadline. A partition of 100% rolls out no pod, so it exceeds none.
 #[tokio::test(start_paused = true)]
 async fn a_broken_pod_within_the_partition_stalls_the_set() {
     for (kept, left, is_late) in [(json!("100%"), "a a a a", false), (json!(3), "a a a broken", true)] {
@@ -308,7 +308,7 @@ async fn a_scale_during_a_rollout_neither_exceeds_n_nor_stops_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_leader_goes_on_with_a_rollout() {
+async fn a_new_leader_continues_a_rollout() {
     let (server, operator) = running(5, json!({ "minReadySeconds": 5 })).await;
     change_template(&server, "b");
     sleep(8).await;
@@ -318,7 +318,7 @@ async fn a_new_leader_goes_on_with_a_rollout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_must_be_ready_for_some_time() {
+async fn a_rollout_waits_for_min_ready_seconds() {
     let (server, _operator) = running(3, json!({ "minReadySeconds": 20 })).await;
     sleep(30).await;
     let began = tokio::time::Instant::now();
@@ -341,7 +341,7 @@ async fn a_rollout_without_progress_is_reported_and_goes_on() {
     assert!(stalled.starts_with("True/ProgressDeadlineExceeded: the rollout makes no progress; 1 of 3"), "{stalled}");
     sleep(600).await;
     assert_eq!(server.events(NS, "RolloutStalled").len(), 1);
-    // A new strategy is tried for as long as the former one.
+    // A new strategy gets a new progress deadline.
     change(&server, partition(1));
     sleep(30).await;
     assert_eq!(condition(&server, "Stalled"), "");
@@ -353,7 +353,7 @@ async fn a_rollout_without_progress_is_reported_and_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_that_refuses_new_pods_stops_the_rollout() {
+async fn a_quota_that_rejects_new_pods_stops_the_rollout() {
     let (server, _operator) = running(5, json!({})).await;
     server.set_quota(NS, "tight", 4);
     change_template(&server, "b");
@@ -363,7 +363,7 @@ async fn a_quota_that_refuses_new_pods_stops_the_rollout() {
     rolled_out(&server, "b", 5).await;
 }
 
-/// Slow pods cost no more statuses: one for each step, and three.
+/// Slow pods cost no additional statuses: one for each step, and three more.
 #[tokio::test(start_paused = true)]
 async fn a_slow_rollout_costs_one_status_for_each_step() {
     for policy in ["TerminationStarted", "TerminationComplete"] {
@@ -382,18 +382,18 @@ async fn a_slow_rollout_costs_one_status_for_each_step() {
     }
 }
 
-/// The pods of the former template do not wait for one that is rejected.
+/// Pods of the former template are created although the new template is rejected.
 #[tokio::test(start_paused = true)]
-async fn a_rejected_template_holds_up_no_pod_of_the_former_one() {
+async fn a_rejected_template_does_not_block_pods_of_the_former_one() {
     for code in [403, 422] {
         let (server, _operator) = running(5, json!({})).await;
-        let refusal = match code {
+        let rejection = match code {
             403 => Status::forbidden(&PODS, "web-pod", "it violates PodSecurity"),
             _ => Status::invalid(&PODS, "web-pod", "spec.containers[0].image", "FieldValueRequired", "it is empty"),
         };
         server.fault(
             Requests::all().verb(Verb::Create).of("pods").when(|r| version(&r.body) == "b"),
-            Fault::Refuse(refusal),
+            Fault::Refuse(rejection),
         );
         for pod in &server.live_pods(NS, "web")[..3] {
             server.delete_pod(NS, pod);
@@ -406,9 +406,9 @@ async fn a_rejected_template_holds_up_no_pod_of_the_former_one() {
     }
 }
 
-/// A webhook that takes the label of the revision away costs one pod at most.
+/// The label is removed, first by a user and then by a webhook.
 #[tokio::test(start_paused = true)]
-async fn a_label_that_is_taken_away_makes_no_pods_without_end() {
+async fn a_missing_revision_label_does_not_create_pods_endlessly() {
     let (server, _operator) = running(3, json!({})).await;
     for pod in server.live_pods(NS, "web") {
         server.strip_label(NS, &pod, "controller-revision-hash");
@@ -421,15 +421,15 @@ async fn a_label_that_is_taken_away_makes_no_pods_without_end() {
     });
     change_template(&server, "b");
     sleep(120).await;
-    assert_eq!(versions(&server), "a a a", "the dry run shows it");
+    assert_eq!(versions(&server), "a a a", "the dry run shows the missing label");
     assert!(condition(&server, "Ready").contains("an admission webhook or policy changes them"));
     server.lift_webhook();
     rolled_out(&server, "b", 3).await;
 }
 
-/// Broken pods of the former template that finish again and again do not delay the new one.
+/// Pods of the former template that keep failing do not delay the new template.
 #[tokio::test(start_paused = true)]
-async fn pods_of_the_former_template_that_finish_delay_nothing() {
+async fn failing_pods_of_the_former_template_do_not_delay_a_rollout() {
     let (server, _operator) = running(4, json!({})).await;
     server.direct_pods(|pod| match version(pod) {
         "a" => PodScript::fails_after(seconds(1)),

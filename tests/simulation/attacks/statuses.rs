@@ -1,4 +1,4 @@
-//! What a status may say, and which set it may reach.
+//! Which generation a status may observe, and which set it may reach.
 
 use podset_operator::{api::PodSetStatus, podset::status};
 use serde_json::json;
@@ -17,7 +17,7 @@ async fn scaled_down(rules: Rules) -> ApiServer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_generation_is_answered_when_the_surplus_is_gone() {
+async fn a_generation_is_observed_when_the_surplus_is_gone() {
     let at_once = Rules {
         status: |view, plan, state, wall| {
             let observed_generation = Some(view.set.generation);
@@ -25,11 +25,11 @@ async fn a_generation_is_answered_when_the_surplus_is_gone() {
         },
         ..Rules::default()
     };
-    let server = told_twice(scaled_down, at_once).await;
+    let server = try_both_ways(scaled_down, at_once).await;
     assert_eq!(server.podset(NS, "web")["status"]["observedGeneration"], 2);
 }
 
-/// A status lands late, and the set was made anew meanwhile.
+/// A status lands late, after the set was recreated.
 async fn late_status(rules: Rules) -> ApiServer {
     let server = server_that_executes_late();
     let late = server.fault(Requests::status_patches("podsets").first(1), Fault::ExecuteLate(seconds(30)));
@@ -43,10 +43,10 @@ async fn late_status(rules: Rules) -> ApiServer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_status_reaches_no_other_set_of_the_name() {
+async fn a_late_status_does_not_reach_a_recreated_set() {
     late_status(Rules::default()).await.check();
     let server = late_status(Rules { status_version: |_| None, ..Rules::default() }).await;
-    assert!(server.broken().is_some(), "the attack must succeed if a status names no version");
+    assert!(server.broken().is_some(), "the attack must succeed if a status has no resourceVersion");
 }
 
 #[tokio::test(start_paused = true)]

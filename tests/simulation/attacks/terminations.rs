@@ -8,10 +8,10 @@ use crate::apiserver::{Fault, PODS, PODSETS, Requests};
 
 const LABEL: &str = "app.kubernetes.io/managed-by";
 
-/// A server whose pods take 20 s to go, with a set of so many that waits for them.
+/// A server whose pods take 20 s to terminate, with a set that waits for terminations.
 fn server_with_set(replicas: i64) -> ApiServer {
     let server = ApiServer::new(1);
-    going_slowly(&server, 20);
+    terminate_slowly(&server, 20);
     server.create_podset(NS, "web", replicas);
     server.wait_for_termination(NS, "web");
     server
@@ -34,7 +34,7 @@ fn status(server: &ApiServer) -> Value {
     server.podset(NS, "web")["status"].clone()
 }
 
-/// A pod is deleted, and its containers run on for 20 s.
+/// A pod is deleted, and its containers run for another 20 s.
 async fn one_is_deleted(rules: Rules) -> (ApiServer, Operator, String) {
     let (server, operator) = running(3, rules).await;
     let deleted = server.live_pods(NS, "web")[0].clone();
@@ -43,7 +43,7 @@ async fn one_is_deleted(rules: Rules) -> (ApiServer, Operator, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a13_a_pod_that_is_deleted_is_replaced_when_it_is_gone() {
+async fn a13_a_deleted_pod_is_replaced_when_it_is_gone() {
     let (server, _operator, deleted) = one_is_deleted(Rules::default()).await;
     sleep(19).await;
     assert_eq!(creates(&server), 3);
@@ -54,7 +54,7 @@ async fn a13_a_pod_that_is_deleted_is_replaced_when_it_is_gone() {
     server.wait_until(|s| creates(s) == 4, Duration::from_millis(1_100)).await;
     at_rest(&server, "web", 3).await;
     assert_eq!(status(&server)["terminatingReplicas"], 0);
-    assert!(server.events(NS, "WaitingForTermination").is_empty(), "it kept to its grace period");
+    assert!(server.events(NS, "WaitingForTermination").is_empty(), "the pod did not exceed its grace period");
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,7 +65,7 @@ async fn a13_succeeds_if_pods_that_are_being_deleted_do_not_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a13_a_terminal_phase_frees_the_slot_and_a_foreign_finalizer_does_not_hold_it() {
+async fn a13_a_terminal_phase_frees_the_slot_despite_a_finalizer() {
     let (server, _operator) = running(3, Rules::default()).await;
     let deleted = server.live_pods(NS, "web")[0].clone();
     server.patch(&PODS, NS, &deleted, json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
@@ -79,7 +79,7 @@ async fn a13_a_terminal_phase_frees_the_slot_and_a_foreign_finalizer_does_not_ho
 }
 
 #[tokio::test(start_paused = true)]
-async fn a13_a_scale_down_is_answered_when_the_pods_have_ended() {
+async fn a13_a_scale_down_is_observed_when_the_pods_have_ended() {
     let (server, _operator) = running(5, Rules::default()).await;
     server.scale(NS, "web", 2);
     sleep(10).await;
@@ -88,7 +88,7 @@ async fn a13_a_scale_down_is_answered_when_the_pods_have_ended() {
     assert_eq!((&status(&server)["terminatingReplicas"], &status(&server)["readyReplicas"]), (&json!(3), &json!(2)));
     server.scale(NS, "web", 5);
     sleep(5).await;
-    assert_eq!(creates(&server), 5, "the three that were deleted still run");
+    assert_eq!(creates(&server), 5, "the three deleted pods still run");
     at_rest(&server, "web", 5).await;
 }
 
@@ -104,7 +104,7 @@ async fn a13_no_live_pod_is_deleted_because_others_terminate() {
     assert_eq!(server.live_pods(NS, "web"), pods[2..]);
 }
 
-/// A pod that is being deleted loses the watched label, and the watch says that it is gone.
+/// A pod that is being deleted loses the watched label, and the watch reports it as deleted.
 async fn label_lost(rules: Rules) -> (ApiServer, Operator, String) {
     let (server, operator, deleted) = one_is_deleted(rules).await;
     sleep(2).await;
@@ -123,13 +123,13 @@ async fn a13_a_pod_that_is_being_deleted_counts_without_its_label() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a13_succeeds_if_out_of_sight_is_gone() {
+async fn a13_succeeds_if_pods_that_no_watch_shows_do_not_count() {
     let forgetful = cached(CacheRules { may_count: |pod, _| !pod.is_terminating, ..CacheRules::default() });
     let (server, _operator, _) = label_lost(forgetful).await;
     assert!(is_broken(&server));
 }
 
-/// Another process leads while a pod terminates that no watch shows.
+/// Another process takes over while a pod that no watch shows terminates.
 #[tokio::test(start_paused = true)]
 async fn a13_a_new_leader_counts_pods_that_are_being_deleted() {
     let (server, operator, deleted) = one_is_deleted(Rules::default()).await;
@@ -159,7 +159,7 @@ async fn a13_pods_without_a_node_are_replaced_at_once() {
 
 /// The API server removes a pod without a node at once, even if the scheduler binds it at the same moment.
 #[tokio::test(start_paused = true)]
-async fn a13_a_pod_that_may_get_a_node_is_deleted_only_as_it_was_seen() {
+async fn a13_a_pod_without_a_node_is_deleted_only_in_the_version_seen() {
     let server = server_with_set(2);
     server.pods_live(PodScript { bound_after: Some(seconds(10)), ..PodScript::default() });
     let _operator = leader(&server, Rules::default());
@@ -171,9 +171,9 @@ async fn a13_a_pod_that_may_get_a_node_is_deleted_only_as_it_was_seen() {
     assert_eq!(deletes.iter().map(|delete| delete.answered).collect::<Vec<_>>(), [Some(409), Some(200)]);
 }
 
-/// A node that is lost: its pods never end, until somebody deletes them by force.
+/// Pods of a lost node terminate only when they are deleted by force.
 #[tokio::test(start_paused = true)]
-async fn a13_pods_of_a_lost_node_hold_their_slots_and_one_event_tells_it() {
+async fn a13_pods_of_a_lost_node_hold_their_slots_and_cause_one_event() {
     let (server, _operator) = running(3, Rules::default()).await;
     server.pods_live(PodScript::default().hangs_in_termination());
     let lost = server.live_pods(NS, "web")[0].clone();
@@ -199,9 +199,9 @@ async fn a13_pods_of_a_lost_node_hold_their_slots_and_one_event_tells_it() {
     server.check();
 }
 
-/// The number is not exact while it falls: writing each step would cost a request per pod.
+/// While pods terminate, `terminatingReplicas` is not exact: writing each step would cost a request per pod.
 #[tokio::test(start_paused = true)]
-async fn pods_that_terminate_one_by_one_cost_one_status_under_the_default_policy() {
+async fn pods_that_terminate_one_by_one_cost_few_statuses_by_default() {
     let (server, _operator) = with_set(10, Rules::default()).await;
     let statuses = || server.count(&Requests::status_patches("podsets"));
     let before = statuses();
@@ -217,11 +217,11 @@ async fn pods_that_terminate_one_by_one_cost_one_status_under_the_default_policy
     server.check();
 }
 
-/// Pods that were replaced while they ran are too many for the new policy, until they have ended.
+/// Replaced pods that still run count as surplus under the new policy until they end.
 #[tokio::test(start_paused = true)]
-async fn a13_a_change_of_the_policy_is_answered_when_no_more_may_run() {
+async fn a13_a_policy_change_is_observed_when_no_surplus_may_run() {
     let (server, _operator) = with_set(3, Rules::default()).await;
-    going_slowly(&server, 20);
+    terminate_slowly(&server, 20);
     server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
     ready(&server, "web", 3).await;
     sleep(5).await;
@@ -238,10 +238,10 @@ async fn a13_a_change_of_the_policy_is_answered_when_no_more_may_run() {
     server.check();
 }
 
-/// A pod lost its label while it was being deleted and did not count. When it counts, no watch shows it.
+/// A pod lost its label while it was being deleted and did not count. Under the new policy it counts, but no watch shows it.
 async fn unseen_when_the_policy_changes(rules: Rules) -> (ApiServer, Operator) {
     let (server, operator) = with_set(3, rules).await;
-    going_slowly(&server, 20);
+    terminate_slowly(&server, 20);
     let deleted = server.live_pods(NS, "web")[0].clone();
     server.delete_pod(NS, &deleted);
     server.strip_label(NS, &deleted, LABEL);
@@ -252,18 +252,18 @@ async fn unseen_when_the_policy_changes(rules: Rules) -> (ApiServer, Operator) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a13_a_change_of_the_policy_finds_pods_that_no_watch_shows() {
+async fn a13_a_policy_change_finds_pods_that_no_watch_shows() {
     let (server, _operator) = unseen_when_the_policy_changes(Rules::default()).await;
     assert_eq!(status(&server)["observedGeneration"], 1);
     assert!(condition(&server, "Ready").contains("/WaitingForTermination: "));
     at_rest(&server, "web", 3).await;
 }
 
-/// The policy changes while a pod is created under the former one.
+/// The policy changes while a pod is being created under the former policy.
 #[tokio::test(start_paused = true)]
-async fn a13_a_change_of_the_policy_during_a_create_is_not_answered_too_early() {
+async fn a13_a_policy_change_during_a_create_is_not_observed_too_early() {
     let (server, _operator) = with_set(3, Rules::default()).await;
-    going_slowly(&server, 60);
+    terminate_slowly(&server, 60);
     let deleted = server.live_pods(NS, "web")[0].clone();
     server.fault(Requests::creates("pods").first(1), Fault::Delay(seconds(2)));
     server.delete_pod(NS, &deleted);

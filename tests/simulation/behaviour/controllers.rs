@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::api::PostParams;
 use serde_json::json;
 
-use super::{owned_pod, pod, pods, refusal};
+use super::{failure, owned_pod, pod, pods};
 use crate::apiserver::{ApiServer, object};
 
 #[tokio::test(start_paused = true)]
@@ -15,13 +15,13 @@ async fn a_quota_counts_pods_that_have_not_finished() {
     let api = pods(&server);
     let create = async |name: &str| api.create(&PostParams::default(), &pod(json!({ "name": name }))).await;
     create("a").await.expect("created");
-    let status = refusal(create("b").await);
+    let status = failure(create("b").await);
     let text = "pods \"b\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: \
                 pods=1";
     assert_eq!((status.code, status.reason.as_str(), status.message.as_str()), (403, "Forbidden", text));
-    assert_eq!(refusal(create("a").await).code, 403, "before the name is looked up");
+    assert_eq!(failure(create("a").await).code, 403, "the quota is checked before the name");
     server.fail_pod("default", "a");
-    create("b").await.expect("a finished pod takes no room");
+    create("b").await.expect("a finished pod does not count");
     server.lift_quota("default");
     create("c").await.expect("created");
 }
@@ -39,7 +39,7 @@ async fn a_pod_that_is_created_after_its_owner_was_deleted_is_deleted_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_foreground_the_owner_goes_last() {
+async fn foreground_deletion_removes_the_owner_last() {
     let server = ApiServer::new(1);
     let owner = server.create_podset("default", "web", 1);
     owned_pod(&server, &owner, "a");

@@ -1,4 +1,4 @@
-//! Faults of requests: what happens in the store, and what the client gets to know of it.
+//! Faults of requests: what happens in the store, and what the client sees.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -8,7 +8,7 @@ use kube::api::PostParams;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-use super::{exists, pod, pods, refusal};
+use super::{exists, failure, pod, pods};
 use crate::apiserver::{ApiServer, Fault, PODS, Requests};
 
 async fn create(server: &ApiServer, name: &str) -> kube::Result<Pod> {
@@ -20,14 +20,14 @@ fn is_cut<T: std::fmt::Debug>(result: kube::Result<T>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_can_be_lost_after_the_write() {
+async fn a_response_can_be_lost_after_the_write() {
     let server = ApiServer::new(1);
     for (name, fault) in
         [("error", Fault::ExecuteThenError(503)), ("cut", Fault::ExecuteThenCut), ("garble", Fault::ExecuteThenGarble)]
     {
         server.fault(Requests::creates("pods").named(name), fault);
     }
-    assert_eq!(refusal(create(&server, "error").await).code, 503);
+    assert_eq!(failure(create(&server, "error").await).code, 503);
     assert!(is_cut(create(&server, "cut").await));
     assert!(matches!(create(&server, "garble").await, Err(kube::Error::SerdeError(_))));
     assert!(exists(&server, "error") && exists(&server, "cut") && exists(&server, "garble"));
@@ -65,7 +65,7 @@ async fn a_client_that_gives_up_does_not_stop_its_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_in_vain_fails_with_the_last_requests() {
+async fn a_wait_that_times_out_fails_with_the_last_requests() {
     let server = ApiServer::new(1);
     create(&server, "x").await.expect("created");
     let waiting = std::panic::AssertUnwindSafe(server.wait_until(|_| false, Duration::from_secs(5)));
@@ -79,11 +79,11 @@ async fn a_wait_in_vain_fails_with_the_last_requests() {
 async fn a_create_that_is_executed_twice_makes_one_pod() {
     let server = ApiServer::new(1);
     server.fault(Requests::creates("pods"), Fault::ExecuteTwice);
-    let mut answers = BTreeSet::new();
+    let mut codes = BTreeSet::new();
     for n in 0..20 {
         let answer = create(&server, &format!("x-{n}")).await;
-        answers.insert(answer.map_or_else(|error| refusal::<Pod>(Err(error)).code, |_| 201));
+        codes.insert(answer.map_or_else(|error| failure::<Pod>(Err(error)).code, |_| 201));
     }
-    assert_eq!(answers.into_iter().collect::<Vec<_>>(), [201, 409]);
+    assert_eq!(codes.into_iter().collect::<Vec<_>>(), [201, 409]);
     assert_eq!(server.all(&PODS, "default").len(), 20);
 }

@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{pods, refusal};
+use super::{failure, pods};
 use crate::apiserver::ApiServer;
 
 fn names(list: &ObjectList<Pod>) -> Vec<String> {
@@ -15,7 +15,7 @@ fn names(list: &ObjectList<Pod>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_are_of_one_moment() {
+async fn all_pages_of_a_list_show_one_version() {
     let server = ApiServer::new(1);
     for (namespace, name) in [("default", "a"), ("default", "b"), ("other", "c")] {
         server.create_pod(namespace, name, json!({}));
@@ -34,9 +34,9 @@ async fn pages_are_of_one_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_selector_that_the_simulation_does_not_know_is_refused() {
+async fn unsupported_selectors_are_rejected() {
     let server = ApiServer::new(1);
     for selector in ["app in (web)", "app", "!app", "app!=web", "app==web", "app=web,tier=x"] {
-        assert_eq!(refusal(pods(&server).list(&ListParams::default().labels(selector)).await).code, 400, "{selector}");
+        assert_eq!(failure(pods(&server).list(&ListParams::default().labels(selector)).await).code, 400, "{selector}");
     }
 }

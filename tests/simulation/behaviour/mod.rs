@@ -56,10 +56,10 @@ fn pod(metadata: Value) -> Pod {
     serde_json::from_value(pod).expect("a pod")
 }
 
-/// The Status with which the server refused.
-fn refusal<T: std::fmt::Debug>(result: kube::Result<T>) -> Status {
+/// The Status with which the server rejected the request.
+fn failure<T: std::fmt::Debug>(result: kube::Result<T>) -> Status {
     match result {
         Err(kube::Error::Api(status)) => *status,
-        other => panic!("expected a refusal with a Status, got {other:?}"),
+        other => panic!("expected a Status of failure, got {other:?}"),
     }
 }

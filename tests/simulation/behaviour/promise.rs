@@ -1,15 +1,15 @@
-//! The checkers themselves, of "never more than N" and of deletes: what they let pass, what they catch, what they tell.
+//! The checkers of "never more than N" and of deletes: what they accept, what they catch and what they report.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use super::{owned_pod, pod, pods, podsets, watches::still};
+use super::{owned_pod, pod, pods, podsets, watches::server_without_nodes};
 use crate::apiserver::{ApiServer, PODSETS, object};
 
 fn with_pods(replicas: i64, pods: &[&str]) -> (ApiServer, String) {
-    let server = still();
+    let server = server_without_nodes();
     let uid = server.create_podset("default", "web", replicas);
     for pod in pods {
         owned_pod(&server, &uid, pod);
@@ -18,19 +18,19 @@ fn with_pods(replicas: i64, pods: &[&str]) -> (ApiServer, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_as_wanted_are_fine_and_one_more_is_caught() {
+async fn n_pods_are_accepted_and_one_more_is_caught() {
     let (server, uid) = with_pods(2, &["a", "b"]);
     assert_eq!(server.broken(), None);
     owned_pod(&server, &uid, "c");
     server.kill_pod("default", "c");
-    let panic = catch_unwind(AssertUnwindSafe(|| server.check())).expect_err("it is remembered");
+    let panic = catch_unwind(AssertUnwindSafe(|| server.check())).expect_err("the violation is remembered");
     let text = panic.downcast_ref::<String>().expect("a text");
     assert!(text.contains(&format!("default/web ({uid}) has 3 pods where 2 are allowed")), "{text}");
     assert!(text.contains("Added Pod default/c by user (Pending)"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_count_for_the_uid_and_not_for_the_name() {
+async fn pods_count_for_the_uid_of_their_owner_and_not_for_its_name() {
     let (server, former) = with_pods(1, &["a"]);
     server.settings(|s| s.collect_after = std::time::Duration::from_secs(60));
     server.delete_podset("default", "web");
@@ -40,14 +40,14 @@ async fn pods_count_for_the_uid_and_not_for_the_name() {
     owned_pod(&server, &former, "c");
     assert!(
         server.broken().is_some_and(|broken| broken.contains(&former)),
-        "its last value holds for a set that is gone"
+        "the last value of N holds for a deleted set"
     );
     server.strip_owner("default", "c");
     assert_eq!(server.live_pods("default", "web"), ["b"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_failed_and_runs_again_is_exempt_for_a_while_and_no_other_is() {
+async fn only_a_failed_pod_that_runs_again_is_exempt_and_only_for_a_while() {
     let (server, uid) = with_pods(2, &["a", "b"]);
     server.fail_pod("default", "a");
     owned_pod(&server, &uid, "c");
@@ -64,20 +64,20 @@ async fn a_pod_that_failed_and_runs_again_is_exempt_for_a_while_and_no_other_is(
     owned_pod(&server, &uid, "c");
     server.run_again("default", "a");
     owned_pod(&server, &uid, "d");
-    assert!(server.broken().is_some(), "one more than the one that runs again");
+    assert!(server.broken().is_some(), "one more pod than the one that runs again");
 }
 
-/// A set that wants two pods, and the two, made by the client `test`; it has read the set.
+/// A set with two pods. The client `test` has created the pods and read the set.
 async fn with_two() -> ApiServer {
-    let server = still();
+    let server = server_without_nodes();
     let uid = server.create_podset("default", "web", 2);
-    // Else pods of another template could be deleted, too.
+    // Otherwise, pods of another template could be deleted, too.
     server.patch(&PODSETS, "default", "web", json!({ "spec": { "updateStrategy": { "type": "OnDelete" } } }));
     for name in ["web-poda", "web-podb"] {
         let owner = object::owner_reference("web", &uid);
         let labels = json!({ "app.kubernetes.io/managed-by": "podset-operator" });
         let metadata = json!({ "name": name, "labels": labels, "ownerReferences": [owner] });
-        pods(&server).create(&PostParams::default(), &pod(metadata)).await.expect("made");
+        pods(&server).create(&PostParams::default(), &pod(metadata)).await.expect("created");
     }
     podsets(&server).get("web").await.expect("read");
     server
@@ -94,31 +94,31 @@ async fn a_replica_that_changes_more_than_a_status_is_caught() {
 /// Whether a delete of this pod by the client `test` breaks a promise.
 async fn is_caught(server: &ApiServer, pod: &str) -> bool {
     assert_eq!(server.broken(), None);
-    // Whatever comes of it.
+    // The result does not matter.
     let _ = pods(server).delete(pod, &DeleteParams::default()).await;
     server.broken().is_some_and(|broken| broken.contains("without a reason"))
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delete_is_judged_by_what_its_sender_was_sent() {
+async fn a_delete_is_judged_by_what_its_sender_has_received() {
     let server = with_two().await;
-    assert!(is_caught(&server, "web-poda").await, "as many as are wanted");
+    assert!(is_caught(&server, "web-poda").await, "no surplus");
 
     let server = with_two().await;
     server.scale("default", "web", 1);
-    assert!(is_caught(&server, "web-poda").await, "it was not told that fewer are wanted");
+    assert!(is_caught(&server, "web-poda").await, "it has not received the scale-down");
 
     let server = with_two().await;
     server.scale("default", "web", 1);
     podsets(&server).get("web").await.expect("read");
     assert!(!is_caught(&server, "web-poda").await);
-    assert!(is_caught(&server, "web-podb").await, "one delete is on its way");
+    assert!(is_caught(&server, "web-podb").await, "the first delete already removes the surplus");
 
     let server = with_two().await;
     server.scale("default", "web", 1);
     podsets(&server).get("web").await.expect("read");
     server.kill_pod("default", "web-podb");
-    assert!(!is_caught(&server, "web-poda").await, "it was not told that the other one is gone");
+    assert!(!is_caught(&server, "web-poda").await, "it has not received the deletion of the other pod");
 
     let server = with_two().await;
     server.scale("default", "web", 1);
@@ -126,7 +126,7 @@ async fn a_delete_is_judged_by_what_its_sender_was_sent() {
     server.kill_pod("default", "web-podb");
     pods(&server).list(&ListParams::default()).await.expect("listed");
     tokio::time::sleep(std::time::Duration::from_secs(61)).await;
-    assert!(is_caught(&server, "web-poda").await, "it was told, long ago");
+    assert!(is_caught(&server, "web-poda").await, "it received the deletion long ago");
 
     let server = with_two().await;
     let page = ListParams::default().limit(1);
@@ -137,7 +137,7 @@ async fn a_delete_is_judged_by_what_its_sender_was_sent() {
     }
     server.scale("default", "web", 1);
     podsets(&server).get("web").await.expect("read");
-    assert!(!is_caught(&server, "web-poda").await, "it was on the first page");
+    assert!(!is_caught(&server, "web-poda").await, "the other pod was on the first page");
 
     let server = with_two().await;
     server.kill_pod("default", "web-podb");
@@ -148,9 +148,9 @@ async fn a_delete_is_judged_by_what_its_sender_was_sent() {
     server.scale("default", "web", 1);
     podsets(&server).get("web").await.expect("read");
     tokio::time::sleep(std::time::Duration::from_secs(61)).await;
-    assert!(is_caught(&server, "web-poda").await, "the other one was on no page");
+    assert!(is_caught(&server, "web-poda").await, "the other pod was on no page");
 
     let server = with_two().await;
     server.create_pod("default", "theirs", json!({}));
-    assert!(is_caught(&server, "theirs").await, "it never heard of that pod");
+    assert!(is_caught(&server, "theirs").await, "it has never received that pod");
 }

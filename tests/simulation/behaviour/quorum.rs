@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::WatchParams;
 use serde_json::json;
 
-use super::{exists, pod, pods, refusal, watches::Events};
+use super::{exists, failure, pod, pods, watches::Events};
 use crate::{apiserver::ApiServer, seconds};
 
 /// A create with `?timeout=`.
@@ -24,8 +24,8 @@ async fn without_quorum(seed: u64) -> usize {
     events.soon().await;
     server.lose_quorum();
     for name in ["a", "b"] {
-        let given_up = refusal(create(&server, name, "5s").await);
-        assert_eq!((given_up.code, given_up.reason.as_str()), (504, "Timeout"));
+        let timed_out = failure(create(&server, name, "5s").await);
+        assert_eq!((timed_out.code, timed_out.reason.as_str()), (504, "Timeout"));
     }
     let last = tokio::spawn({
         let server = server.clone();
@@ -33,9 +33,9 @@ async fn without_quorum(seed: u64) -> usize {
     });
     assert!(
         tokio::time::timeout(seconds(30), pods(&server).get("there")).await.is_err(),
-        "a consistent read waits, too"
+        "a consistent read waits too"
     );
-    assert_eq!(events.next(seconds(20)).await, "silence", "nothing happens, and no bookmark tells progress");
+    assert_eq!(events.next(seconds(20)).await, "silence", "no event and no bookmark arrive");
     assert!(!exists(&server, "a"));
     server.regain_quorum();
     let there: Vec<_> = ["a", "b", "c"].into_iter().filter(|name| exists(&server, name)).collect();

@@ -1,15 +1,15 @@
-//! Faults of watches: what lags, what repeats, what ends, what never does.
+//! Faults of watches: events that lag or repeat, and watches that end, break or stall.
 
 use std::time::Duration;
 
 use kube::api::WatchParams;
 use serde_json::json;
 
-use super::watches::{Events, still, version};
+use super::watches::{Events, server_without_nodes, version};
 use crate::apiserver::ApiServer;
 
 async fn watched() -> (ApiServer, Events) {
-    let server = still();
+    let server = server_without_nodes();
     let params = WatchParams::default().timeout(50);
     let events = Events::open(&server, &params, &version(&server).to_string()).await;
     (server, events)
@@ -22,7 +22,7 @@ async fn held_events_come_in_order_when_released() {
     server.create_pod("default", "a", json!({}));
     server.create_pod("default", "b", json!({}));
     assert_eq!(events.soon().await, "silence");
-    // A watch that opens meanwhile lags as well.
+    // A watch that opens while events are held lags as well.
     let mut late = Events::open(&server, &WatchParams::default(), "0").await;
     assert_eq!(late.soon().await, "silence");
     server.watches().of("test").on("pods").release();
@@ -50,7 +50,7 @@ async fn a_stalled_watch_is_silent_for_ever() {
     server.create_pod("default", "a", json!({}));
     server.watches().on("pods").release();
     server.create_pod("default", "b", json!({}));
-    assert_eq!(events.next(Duration::from_secs(86_400)).await, "silence", "not even its time-out");
+    assert_eq!(events.next(Duration::from_secs(86_400)).await, "silence", "the watch does not even time out");
     let mut fresh = Events::open(&server, &WatchParams::default(), "0").await;
     assert_eq!(fresh.soon().await, format!("ADDED a {}", version(&server) - 1));
 }

@@ -1,4 +1,4 @@
-//! How leadership passes on when all goes well, or as well as it can.
+//! How leadership passes from one replica to the next.
 
 use std::collections::BTreeMap;
 
@@ -27,13 +27,13 @@ async fn a_leader_that_ends_hands_over_at_once() {
     b.end().await.expect("an orderly end");
 }
 
-/// Who adds them up over all replicas counts each set once; and how long a set has waited outlives its leader.
+/// Only the leader exports these metrics, so a sum over all replicas counts each set once. A new leader knows how long a set has waited.
 #[tokio::test(start_paused = true)]
-async fn figures_of_the_sets_are_the_leaders() {
+async fn only_the_leader_exports_metrics_of_the_sets() {
     let server = cluster();
     let (a, b) = leader_and_standby(&server).await;
     let ready = r#"podset_sets{reason="AllPodsReady"}"#;
-    // The status comes after the pods.
+    // The status is written after the pods.
     sleep(seconds(6)).await;
     assert_eq!((a.shows(ready), b.shows(ready)), (Some(1.0), None));
     assert_eq!(a.shows("podset_longest_unconverged_seconds"), Some(0.0));
@@ -45,44 +45,44 @@ async fn figures_of_the_sets_are_the_leaders() {
     sleep(seconds(100)).await;
     assert_eq!(b.shows(r#"podset_sets{reason="PodsNotReady"}"#), Some(1.0));
     assert_eq!((b.shows("podset_pods_desired"), b.shows("podset_pods_ready")), (Some(12.0), Some(10.0)));
-    let waited = b.shows("podset_longest_unconverged_seconds").expect("a figure");
+    let waited = b.shows("podset_longest_unconverged_seconds").expect("a value");
     assert!((195.0..205.0).contains(&waited), "{waited}");
     let leads = r#"leader_election_master_status{name="podset-operator"}"#;
     assert_eq!((b.shows(leads), b.shows("podset_sets_refused")), (Some(1.0), Some(0.0)));
 }
 
-/// The checks of these probes that fail.
+/// The failing checks of this report.
 fn failing(report: BTreeMap<String, Result<(), String>>) -> Vec<String> {
     let failures = report.into_iter().filter_map(|(name, verdict)| Some(format!("{name}: {}", verdict.err()?)));
     failures.collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leads_and_who_stands_by_is_alive_and_ready_and_so_is_who_is_cut_off() {
+async fn leader_and_partitioned_standby_are_live_and_ready() {
     let server = cluster();
     let (a, b) = leader_and_standby(&server).await;
     server.partition("b");
-    let all_is_well = async |minutes: u64| {
+    let assert_healthy = async |minutes: u64| {
         for _ in 0..12 * minutes {
             sleep(seconds(5)).await;
             for replica in [&a, &b] {
-                let alive = replica.health().liveness();
+                let live = replica.health().liveness();
                 for check in ["leader-election", "podset-worker", "mycustomresource-worker"] {
-                    assert!(alive.contains_key(check), "{check} of {}: {alive:?}", replica.name());
+                    assert!(live.contains_key(check), "{check} of {}: {live:?}", replica.name());
                 }
-                assert_eq!(failing(alive), Vec::<String>::new(), "{}", replica.name());
+                assert_eq!(failing(live), Vec::<String>::new(), "{}", replica.name());
                 let ready = failing(replica.health().readiness());
                 assert_eq!(ready, Vec::<String>::new(), "{}", replica.name());
             }
         }
     };
-    all_is_well(10).await;
+    assert_healthy(10).await;
     server.heal();
-    all_is_well(10).await;
+    assert_healthy(10).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_flags_arrive() {
+async fn flags_take_effect() {
     let server = cluster();
     server.create_namespace("elsewhere");
     let flags = &[
@@ -105,7 +105,7 @@ async fn the_flags_arrive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_asked_to_end_before_anything_was_read_ends_well() {
+async fn a_replica_stopped_before_its_first_read_exits_cleanly() {
     let server = cluster();
     server.partition("a");
     let a = Replica::start(&server, "a", Model::default());
@@ -113,9 +113,9 @@ async fn who_is_asked_to_end_before_anything_was_read_ends_well() {
     a.end().await.expect("an orderly end");
 }
 
-/// A 404 that does not name the Lease: the API server does not serve the resource yet. Or no request arrives.
+/// The API server does not serve Leases yet: the 404 does not name the Lease. Or no request arrives.
 #[tokio::test(start_paused = true)]
-async fn errors_for_a_few_seconds_do_not_end_a_term() {
+async fn a_few_seconds_of_lease_errors_do_not_end_a_term() {
     let leases = || Requests::all().of("leases");
     let unserved = Fault::Refuse(Status::of_code(404));
     for (requests, fault) in [(leases().verb(Verb::Get), unserved), (leases().from("a"), Fault::CutBefore)] {
@@ -132,7 +132,7 @@ async fn errors_for_a_few_seconds_do_not_end_a_term() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_rest_a_standby_asks_for_nothing_and_the_leader_for_its_lease() {
+async fn at_rest_a_standby_sends_nothing_and_the_leader_only_renews() {
     let server = cluster();
     let (_a, _b) = leader_and_standby(&server).await;
     sleep(seconds(70)).await;
@@ -158,7 +158,7 @@ async fn a_standby_ends_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_many_that_stand_at_once_one_leads() {
+async fn one_of_four_simultaneous_candidates_leads() {
     let server = cluster();
     let all: Vec<_> = ["a", "b", "c", "d"].map(|name| Replica::start(&server, name, Model::default())).into();
     sleep(seconds(5)).await;
@@ -167,14 +167,14 @@ async fn of_many_that_stand_at_once_one_leads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_somebody_emptied_deleted_or_spoiled_is_used_again() {
-    let spoiled = [
+async fn a_lease_that_was_emptied_deleted_or_overwritten_is_used_again() {
+    let specs = [
         json!({}),
         json!({ "holderIdentity": "", "leaseDurationSeconds": 15 }),
         json!({ "holderIdentity": "nobody-at-all", "leaseDurationSeconds": 20 }),
         json!({ "holderIdentity": "a_somebody", "leaseTransitions": 2_147_483_647 }),
     ];
-    for spec in spoiled {
+    for spec in specs {
         let server = cluster();
         let (a, b) = leader_and_standby(&server).await;
         server.overwrite_lease(LEASE.0, LEASE.1, spec.clone());
@@ -192,7 +192,7 @@ async fn a_lease_that_somebody_emptied_deleted_or_spoiled_is_used_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_whose_watch_is_mute_follows_all_the_same() {
+async fn a_standby_with_a_stalled_watch_takes_over() {
     let server = cluster();
     let (a, b) = leader_and_standby(&server).await;
     server.watches().of("b").on("leases").stall();
@@ -205,12 +205,12 @@ async fn a_standby_whose_watch_is_mute_follows_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_comes_in_the_middle_of_a_try_is_taken_at_once() {
+async fn a_lease_released_during_an_attempt_is_taken_at_once() {
     let server = cluster();
     let a = Replica::start(&server, "a", Model::default());
     converged(&server).await;
     let held = server.fault(Requests::all().of("leases").from("b").verb(Verb::Get), Fault::HoldAnswer);
-    // It has to ask, as nothing tells it of the Lease.
+    // Without its watch, the candidate must read the Lease.
     let watch = server.watches().of("b").on("leases");
     watch.hold();
     let b = Replica::start(&server, "b", Model::default());
@@ -223,7 +223,7 @@ async fn a_release_that_comes_in_the_middle_of_a_try_is_taken_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_made_anew_is_not_the_one_that_was_taken() {
+async fn a_leader_exits_when_its_lease_is_recreated() {
     let server = cluster();
     let (a, _b) = leader_and_standby(&server).await;
     server.watches().of("a").on("leases").stall();
@@ -231,17 +231,17 @@ async fn a_lease_made_anew_is_not_the_one_that_was_taken() {
     server.delete_lease(LEASE.0, LEASE.1);
     server.create(&LEASES, LEASE.0, json!({ "metadata": { "name": LEASE.1 }, "spec": lease["spec"] }));
     sleep(seconds(3)).await;
-    assert!(a.has_ended(), "it names the leader, and is another one");
+    assert!(a.has_ended(), "it names the same holder, but it is another Lease");
     assert!(matches!(a.ended().await, Err(Failure::Lost(Lost::Taken(_)))));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_goes_back_ends_the_process() {
+async fn replicas_exit_when_the_version_of_the_lease_goes_back() {
     let server = cluster();
     let (a, b) = leader_and_standby(&server).await;
     let old = server.with(|state| (*state.expect(&LEASES, LEASE.0, LEASE.1)).clone());
     sleep(seconds(5)).await;
-    // As when a backup of etcd is restored: nothing is told by watches.
+    // As when a backup of etcd is restored: watches show no event.
     server.with(|state| state.objects.insert((LEASES.qualified, LEASE.0.to_owned(), LEASE.1.to_owned()), old.into()));
     sleep(seconds(8)).await;
     for replica in [a, b] {
@@ -251,7 +251,7 @@ async fn a_lease_that_goes_back_ends_the_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_waits_in_vain_for_an_answer_keeps_its_lease_to_the_end() {
+async fn a_leader_that_exits_with_an_unanswered_write_drains_and_hands_over() {
     let server = cluster();
     let (a, b) = leader_and_standby(&server).await;
     let never = Requests::creates("pods").from("a");
@@ -265,7 +265,7 @@ async fn a_leader_that_waits_in_vain_for_an_answer_keeps_its_lease_to_the_end() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_without_answers_leaves_the_lease_to_others() {
+async fn a_candidate_without_responses_leaves_the_lease_to_others() {
     let server = cluster();
     server.fault(Requests::mutating().of("leases").from("b"), Fault::ExecuteThenError(500));
     let a = Replica::start(&server, "a", Model::default());
@@ -275,17 +275,17 @@ async fn a_replica_without_answers_leaves_the_lease_to_others() {
     sleep(seconds(10)).await;
     a.kill();
     leads(&c, seconds(120)).await;
-    assert!(server.count(&Requests::mutating().of("leases").from("b")) <= 8, "a try per lease duration");
+    assert!(server.count(&Requests::mutating().of("leases").from("b")) <= 8, "one attempt per lease duration");
     converged(&server).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_that_could_not_read_for_a_while_takes_a_released_lease_at_once() {
+async fn a_standby_recovered_from_failed_reads_takes_a_released_lease_at_once() {
     for fault in [Fault::CutBefore, Fault::Refuse(Status::of_code(403)), Fault::Delay(seconds(6))] {
         let server = cluster();
         let (a, b) = leader_and_standby(&server).await;
         let watch = server.watches().of("b").on("leases");
-        // After some silence it looks for the leader.
+        // After some time without events, the standby reads the Lease.
         watch.hold();
         let cut = server.fault(Requests::all().of("leases").from("b").verb(Verb::Get), fault);
         cut.met(2).await;
@@ -298,7 +298,7 @@ async fn a_standby_that_could_not_read_for_a_while_takes_a_released_lease_at_onc
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_api_server_is_led_on_with_durations_to_match() {
+async fn long_durations_keep_the_lease_with_a_slow_api_server() {
     let server = cluster();
     server.settings(|settings| settings.request_latency = Duration::from_millis(3_500));
     let a = Replica::start(&server, "a", Model { timing: (60, 40, 5), ..Model::default() });
@@ -309,7 +309,7 @@ async fn a_slow_api_server_is_led_on_with_durations_to_match() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_fails_is_tried_again_before_the_deadline_whatever_the_durations() {
+async fn a_failed_renewal_is_retried_before_the_deadline() {
     for timing in [(3, 2, 1), (8, 7, 5), (15, 10, 8)] {
         let server = cluster();
         let a = Replica::start(&server, "a", Model { timing, ..Model::default() });
@@ -323,7 +323,7 @@ async fn a_renewal_that_fails_is_tried_again_before_the_deadline_whatever_the_du
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_shall_end_does_not_wait_for_a_renewal() {
+async fn an_exiting_leader_does_not_wait_for_a_renewal() {
     let server = cluster();
     let (a, _b) = leader_and_standby(&server).await;
     let held = server.fault(Requests::all().of("leases").from("a").verb(Verb::Get), Fault::HoldAnswer);
@@ -334,7 +334,7 @@ async fn a_process_that_shall_end_does_not_wait_for_a_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_has_changed_meanwhile_is_given_back_all_the_same() {
+async fn a_release_that_conflicts_is_retried() {
     let server = cluster();
     let (a, b) = leader_and_standby(&server).await;
     let in_between = Fault::Refuse(Status::of_code(409));

@@ -1,5 +1,5 @@
-//! Several installations in one cluster, each with a Lease of its own: a process outside the cluster looks for others before it stands
-//! for election, and installations that write the same PodSets notice each other.
+//! Several installations in one cluster, each with its own Lease. A process outside the cluster looks for other installations before it stands
+//! for election. Installations that write the same PodSets notice each other.
 
 use podset_operator::manager::Failure;
 use serde_json::json;
@@ -26,10 +26,10 @@ async fn a_process_outside_the_cluster_does_not_lead_beside_an_installation() {
     let installed = Replica::start(&server, "a", in_ops());
     leads(&installed, seconds(1)).await;
     let began = tokio::time::Instant::now();
-    // Clocks say nothing.
+    // The clock of the process does not matter.
     for wall_offset in [-600, 0, 600] {
         let outside = Replica::start(&server, "b", Model { wall_offset, ..outside() });
-        let failure = tokio::time::timeout(seconds(60), outside.ended()).await.expect("it ends").unwrap_err();
+        let failure = tokio::time::timeout(seconds(60), outside.ended()).await.expect("it exits").unwrap_err();
         let Failure::Beside { other, home } = &failure else { panic!("{failure}") };
         assert_eq!(
             (other.namespace.as_str(), other.name.as_str(), home.as_str()),
@@ -43,7 +43,7 @@ async fn a_process_outside_the_cluster_does_not_lead_beside_an_installation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_outside_the_cluster_joins_an_installation_by_the_flag_or_by_its_kubeconfig() {
+async fn a_process_outside_the_cluster_joins_by_flag_or_kubeconfig() {
     for (installed, joining) in [(in_ops(), Model { is_outside: true, ..in_ops() }), (Model::default(), outside())] {
         let server = cluster();
         server.create_namespace("ops");
@@ -58,27 +58,27 @@ async fn a_process_outside_the_cluster_joins_an_installation_by_the_flag_or_by_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_was_left_behind_holds_nobody_up_for_long() {
+async fn an_abandoned_lease_delays_a_process_outside_the_cluster_briefly() {
     let server = cluster();
     let spec = json!({ "holderIdentity": "gone_1", "leaseDurationSeconds": 15 });
     server.create(&LEASES, "ops", json!({ "metadata": { "name": "podset-operator" }, "spec": spec }));
     server.create(&LEASES, "kube-system", json!({ "metadata": { "name": "another" }, "spec": spec }));
     let outside = Replica::start(&server, "b", outside());
     sleep(seconds(18)).await;
-    assert!(!outside.leads(), "its holder may live");
+    assert!(!outside.leads(), "its holder may be alive");
     assert_eq!(server.count(&Requests::mutating().from("b")), 0);
     leads(&outside, seconds(3)).await;
     converged(&server).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_outside_the_cluster_waits_for_the_api_server_and_may_be_asked_to_end() {
+async fn a_process_outside_the_cluster_waits_for_the_api_server_or_a_stop() {
     let server = cluster();
     server.partition("b");
     server.partition("c");
     let (b, c) = (Replica::start(&server, "b", outside()), Replica::start(&server, "c", outside()));
     sleep(seconds(120)).await;
-    tokio::time::timeout(seconds(30), c.end()).await.expect("it ends at once").expect("an orderly end");
+    tokio::time::timeout(seconds(30), c.end()).await.expect("it exits at once").expect("an orderly end");
     assert!(!b.has_ended() && b.health().liveness().values().all(Result::is_ok));
     server.heal();
     leads(&b, seconds(35)).await;
@@ -97,16 +97,13 @@ async fn installations_that_write_the_same_sets_notice_each_other() {
         sleep(seconds(20)).await;
     }
     let noticed = [&a, &b].map(|replica| replica.shows(COUNT).expect("a count"));
-    assert!(
-        noticed.iter().sum::<f64>() >= 4.0,
-        "a spec is answered by one of them, and seen by the other: {noticed:?}"
-    );
+    assert!(noticed.iter().sum::<f64>() >= 4.0, "one of them writes the status, and the other sees it: {noticed:?}");
     let writer = server.podset(NS, "web")["status"]["writtenBy"].clone();
     assert!(["default/podset-operator", "ops/podset-operator"].map(Into::into).contains(&writer), "{writer}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn replicas_of_one_installation_are_no_others() {
+async fn replicas_of_one_installation_do_not_count_as_others() {
     let server = cluster();
     let (a, b) = (Replica::start(&server, "a", Model::default()), Replica::start(&server, "b", Model::default()));
     converged(&server).await;
@@ -120,9 +117,9 @@ async fn replicas_of_one_installation_are_no_others() {
     assert_eq!(server.podset(NS, "web")["status"]["writtenBy"], "default/podset-operator");
 }
 
-/// As after the Lease was moved, or after an update from a version that names no writer.
+/// For example after the Lease was moved, or after an update from a version that does not name the writer.
 #[tokio::test(start_paused = true)]
-async fn a_status_is_not_written_for_the_sake_of_its_writer() {
+async fn a_status_is_not_rewritten_only_to_change_its_writer() {
     let server = cluster();
     let a = Replica::start(&server, "a", Model::default());
     converged(&server).await;
@@ -134,7 +131,7 @@ async fn a_status_is_not_written_for_the_sake_of_its_writer() {
         leads(&next, seconds(2)).await;
         sleep(seconds(30)).await;
         assert_eq!(server.count(&Requests::all().of("podsets").verb(Verb::Patch).from("next")), 0);
-        assert_eq!(next.shows(COUNT), Some(0.0), "nobody wrote it since");
+        assert_eq!(next.shows(COUNT), Some(0.0), "no other installation has written it since");
         next.end().await.expect("an orderly end");
     }
 }

@@ -1,10 +1,10 @@
-//! How long a write may be in transit. The promise holds up to the margin between the time-out of a write and the end of the lease. Nobody
-//! can keep it beyond that, as the documentation says.
+//! How long a write may be in transit. The promise holds up to the margin between the timeout of a write and the end of the lease. It cannot
+//! hold beyond that, as the documentation says.
 
 use super::*;
 use crate::apiserver::{Fault, Requests};
 
-/// The leader is cut off from its Lease. Just before its term ends, its writes are delayed in transit by this time.
+/// The leader cannot reach its Lease. Just before its term ends, its writes are delayed in transit by this time.
 async fn late_writes(time: Duration) -> ApiServer {
     let server = cluster();
     let a = Replica::start(&server, "a", Model::default());
@@ -20,7 +20,7 @@ async fn late_writes(time: Duration) -> ApiServer {
     server
 }
 
-/// As long as written bytes may stay unacknowledged.
+/// How long written bytes may stay unacknowledged.
 const WITHIN: Duration = Duration::from_millis(1_990);
 
 #[tokio::test(start_paused = true)]

@@ -18,7 +18,7 @@ use crate::{
     seconds,
 };
 
-/// A cluster in which requests take their time, and a set of 10 pods in it.
+/// A cluster with some latency and a set of 10 pods.
 fn cluster() -> ApiServer {
     let server = ApiServer::new(1);
     server.settings(|settings| settings.request_latency = Duration::from_millis(50));
@@ -37,15 +37,15 @@ async fn leader_and_standby(server: &ApiServer) -> (Replica, Replica) {
 
 /// Waits until this replica leads.
 async fn leads(replica: &Replica, within: Duration) {
-    let patience = tokio::time::timeout(within, async {
+    let leading = tokio::time::timeout(within, async {
         while !replica.leads() {
             sleep(Duration::from_millis(5)).await;
         }
     });
-    assert!(patience.await.is_ok(), "{} does not lead after {within:?}", replica.name());
+    assert!(leading.await.is_ok(), "{} does not lead after {within:?}", replica.name());
 }
 
-/// Kills a pod of the set ten times a second, so that whoever leads always has something to write.
+/// Kills a pod of the set ten times a second, so that the leader always has something to write.
 async fn kill_pods(server: &ApiServer, time: Duration) {
     for _ in 0..time.as_millis() / 100 {
         if let Some(pod) = server.live_pods(NS, "web").first() {
@@ -55,13 +55,13 @@ async fn kill_pods(server: &ApiServer, time: Duration) {
     }
 }
 
-/// The set has all its pods, and no promise was broken.
+/// Waits until the set has all its pods. Checks that no promise was broken.
 async fn converged(server: &ApiServer) {
     ready(server, "web", 10).await;
     server.check();
 }
 
-/// Whether somebody wrote who did not lead.
+/// Whether a replica that did not lead has written.
 fn is_broken(server: &ApiServer) -> bool {
     server.with(|state| state.observers.violations.iter().any(|violation| violation.starts_with(ONE_WRITER)))
 }

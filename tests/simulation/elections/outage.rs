@@ -1,4 +1,4 @@
-//! The API server goes away and comes back: requests that it never got do not keep the lease.
+//! Outages of the API server: requests that never left do not keep the lease.
 
 use leadership::Lost;
 use podset_operator::manager::Failure;
@@ -6,7 +6,7 @@ use podset_operator::manager::Failure;
 use super::*;
 use crate::apiserver::{Fault, Requests, Status};
 
-/// The API server is away for so long, and pods are lost meanwhile.
+/// The API server is away for this long, and pods are lost during that time.
 async fn outage(server: &ApiServer, time: Duration) {
     server.go_away();
     kill_pods(server, time).await;
@@ -16,17 +16,17 @@ async fn outage(server: &ApiServer, time: Duration) {
 #[tokio::test(start_paused = true)]
 async fn a_write_that_never_left_does_not_keep_the_lease() {
     let server = cluster();
-    // A create is refused, and tried again in the middle of the outage.
+    // A create is rejected, and retried during the outage.
     server.set_webhook(|_| Err(Status::of_code(403)));
     let a = Replica::start(&server, "a", Model::default());
     leads(&a, seconds(1)).await;
     let b = Replica::start(&server, "b", Model::default());
     let creates = Requests::creates("pods");
     server.wait_until(|server| server.count(&creates) == 1, seconds(1)).await;
-    // Nothing is under way when it begins.
+    // No request is in flight when the outage begins.
     sleep(Duration::from_millis(500)).await;
     outage(&server, seconds(4)).await;
-    assert_eq!(server.count(&creates), 1, "no other create has come");
+    assert_eq!(server.count(&creates), 1, "no other create has arrived");
     server.lift_webhook();
     converged(&server).await;
     let errors = r#"controller_runtime_reconcile_total{controller="podset",result="error"}"#;
@@ -48,26 +48,26 @@ async fn a_write_that_left_before_the_connection_broke_keeps_the_lease() {
     converged(&server).await;
     a.end().await.expect("an orderly end");
     sleep(seconds(10)).await;
-    assert!(!b.leads(), "the lease runs out");
+    assert!(!b.leads(), "the lease is not released, so it must expire");
     leads(&b, seconds(8)).await;
     converged(&server).await;
 }
 
-/// The process is asked to end in the middle of an outage that is longer than the lease.
+/// The process is stopped during an outage that is longer than the lease.
 #[tokio::test(start_paused = true)]
-async fn an_outage_longer_than_the_lease_with_a_sigterm_in_it() {
-    for (asked_after, is_orderly) in [(2, true), (7, true), (12, false)] {
+async fn a_stop_during_an_outage_longer_than_the_lease() {
+    for (stop_after, is_orderly) in [(2, true), (7, true), (12, false)] {
         let server = cluster();
         let (a, b) = leader_and_standby(&server).await;
         let ending = async {
-            sleep(seconds(asked_after)).await;
+            sleep(seconds(stop_after)).await;
             a.end().await
         };
         let (end, ()) = tokio::join!(ending, outage(&server, seconds(40)));
         match end {
-            Ok(()) => assert!(is_orderly, "asked after {asked_after} s"),
-            Err(Failure::Lost(Lost::Deadline(10))) => assert!(!is_orderly, "asked after {asked_after} s"),
-            other => panic!("asked after {asked_after} s: {other:?}"),
+            Ok(()) => assert!(is_orderly, "stopped after {stop_after} s"),
+            Err(Failure::Lost(Lost::Deadline(10))) => assert!(!is_orderly, "stopped after {stop_after} s"),
+            other => panic!("stopped after {stop_after} s: {other:?}"),
         }
         leads(&b, seconds(5)).await;
         converged(&server).await;

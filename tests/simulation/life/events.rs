@@ -1,4 +1,4 @@
-//! Events leave beside the reconciles: what that saves the sets, and what it must not lose.
+//! Events are sent in the background: they delay no reconcile, and none is lost at shutdown.
 
 use podset_operator::podset::promise::Rules;
 use tokio::time::{Instant, sleep};
@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_is_not_answered_holds_up_no_set() {
+async fn a_slow_event_create_delays_no_set() {
     let server = ApiServer::new(1);
     let _operator = Operator::leader(&server, "a", Rules::default());
     let slow = server.fault(Requests::creates("events"), Fault::Delay(seconds(5)));
@@ -22,13 +22,13 @@ async fn an_event_that_is_not_answered_holds_up_no_set() {
         server.wait_until(is_there, seconds(1)).await;
     }
     slow.met(3).await;
-    let told = |s: &ApiServer| ["ScaledUp", "ScaledDown"].map(|reason| s.events(NS, reason).len());
-    assert_eq!(told(&server), [0, 0]);
-    server.wait_until(|s| told(s) == [2, 1], seconds(6)).await;
+    let events = |s: &ApiServer| ["ScaledUp", "ScaledDown"].map(|reason| s.events(NS, reason).len());
+    assert_eq!(events(&server), [0, 0]);
+    server.wait_until(|s| events(s) == [2, 1], seconds(6)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_sent_before_the_process_ends_a_few_at_a_time() {
+async fn queued_events_are_sent_four_at_a_time_and_before_the_exit() {
     let server = ApiServer::new(1);
     let operator = Operator::leader(&server, "a", Rules::default());
     server.fault(Requests::creates("events"), Fault::Delay(seconds(1)));
@@ -45,7 +45,7 @@ async fn events_are_sent_before_the_process_ends_a_few_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_that_take_long_do_not_hold_up_the_next_leader() {
+async fn slow_events_do_not_delay_the_next_leader() {
     let server = ApiServer::new(1);
     let first = Replica::start(&server, "first", Model::default());
     server.wait_until(|_| first.leads(), seconds(20)).await;
@@ -56,10 +56,10 @@ async fn events_that_take_long_do_not_hold_up_the_next_leader() {
     settled(&server, "web-19", 1).await;
     let second = Replica::start(&server, "second", Model::default());
     sleep(seconds(3)).await;
-    let asked = Instant::now();
+    let stopped = Instant::now();
     first.end().await.unwrap();
-    let ended = asked.elapsed();
-    assert!(ended < seconds(6), "three seconds, and those that are under way: {ended:?}");
+    let took = stopped.elapsed();
+    assert!(took < seconds(6), "three seconds, and the events in flight: {took:?}");
     server.wait_until(|_| second.leads(), seconds(2)).await;
     second.end().await.unwrap();
     server.check();

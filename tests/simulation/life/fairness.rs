@@ -1,4 +1,4 @@
-//! Tenants: what happens in one namespace delays no other.
+//! Fairness: a busy namespace delays no other.
 
 use podset_operator::podset::promise::Rules;
 use tokio::time::sleep;
@@ -22,7 +22,7 @@ async fn another_namespace_scales(server: &ApiServer) {
     }
 }
 
-/// An API server with a set in a namespace of its own, and others in a busy one where each create of a pod takes 8 s.
+/// An API server with a set in one namespace, and others in a busy namespace where each create of a pod takes 8 s.
 fn busy_server(sets: usize, replicas: i64) -> ApiServer {
     let server = ApiServer::new(1);
     server.fault(Requests::creates("pods").in_namespace(BUSY), Fault::Delay(seconds(8)));
@@ -40,13 +40,13 @@ async fn sets_whose_creates_are_slow_and_rejected_delay_no_other_namespace() {
     let _operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(10)).await;
     another_namespace_scales(&server).await;
-    let tried = server.count(&Requests::creates("pods").in_namespace(BUSY));
-    assert!(tried > 300, "meanwhile most of the workers were busy: {tried}");
+    let creates = server.count(&Requests::creates("pods").in_namespace(BUSY));
+    assert!(creates > 300, "most of the workers were busy: {creates}");
     assert!(server.all(&PODS, BUSY).is_empty());
     server.check();
 }
 
-/// The workers of one namespace want more writes at once than there are.
+/// The workers of one namespace need more concurrent writes than there are.
 #[tokio::test(start_paused = true)]
 async fn large_sets_whose_creates_are_slow_delay_no_other_namespace() {
     let server = busy_server(100, 10);
@@ -57,13 +57,13 @@ async fn large_sets_whose_creates_are_slow_delay_no_other_namespace() {
     server.check();
 }
 
-/// In the busy namespace itself, a set that is new comes before those that failed.
+/// In the busy namespace itself, a new set is reconciled before those that failed.
 #[tokio::test(start_paused = true)]
-async fn a_new_set_comes_before_those_that_failed() {
+async fn a_new_set_is_reconciled_before_failed_ones() {
     let server = busy_server(1_000, 1);
     server.set_quota(BUSY, "none", 0);
     let _operator = Operator::leader(&server, "a", Rules::default());
-    // Each was tried once, and many wait to be tried again.
+    // Each set was tried once, and many wait for a retry.
     sleep(seconds(330)).await;
     server.create_podset(BUSY, "new", 1);
     let new = || {
@@ -80,7 +80,7 @@ fn friends() -> impl Iterator<Item = String> {
 
 /// The pod comes and goes every half second.
 #[tokio::test(start_paused = true)]
-async fn resources_of_a_flapping_pod_are_updated_at_once_and_then_seldom() {
+async fn resources_of_a_flapping_pod_are_updated_at_once_and_then_rarely() {
     let server = ApiServer::new(1);
     let _operator = Operator::leader(&server, "a", Rules::default());
     for name in friends() {
@@ -88,13 +88,13 @@ async fn resources_of_a_flapping_pod_are_updated_at_once_and_then_seldom() {
     }
     sleep(seconds(10)).await;
     let patches = || server.count(&Requests::status_patches("mycustomresources"));
-    let is_told = |s: &ApiServer, healthy: bool| {
-        let told = |name: String| s.get(&MYCUSTOMRESOURCES, NS, &name)["status"]["Healthy"] == healthy;
-        friends().all(told)
+    let is_reported = |s: &ApiServer, healthy: bool| {
+        let has_status = |name: String| s.get(&MYCUSTOMRESOURCES, NS, &name)["status"]["Healthy"] == healthy;
+        friends().all(has_status)
     };
     assert_eq!(patches(), 100);
     server.create_pod("elsewhere", "joe", serde_json::json!({}));
-    server.wait_until(|s| is_told(s, true), seconds(1)).await;
+    server.wait_until(|s| is_reported(s, true), seconds(1)).await;
     assert_eq!(patches(), 200, "at once");
     for _ in 0..60 {
         server.kill_pod("elsewhere", "joe");
@@ -103,7 +103,7 @@ async fn resources_of_a_flapping_pod_are_updated_at_once_and_then_seldom() {
         sleep(std::time::Duration::from_millis(500)).await;
     }
     server.kill_pod("elsewhere", "joe");
-    server.wait_until(|s| is_told(s, false), seconds(6)).await;
+    server.wait_until(|s| is_reported(s, false), seconds(6)).await;
     let written = patches() - 200;
-    assert!(written <= 100 * 13, "once in five seconds each: {written}");
+    assert!(written <= 100 * 13, "at most once in five seconds each: {written}");
 }

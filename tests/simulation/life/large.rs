@@ -20,7 +20,7 @@ fn create(server: &ApiServer, name: &str, replicas: usize, bytes: usize) {
     server.create(&PODSETS, NS, json!({ "metadata": { "name": name }, "spec": spec }));
 }
 
-/// How many bytes the text of each pod of a set has.
+/// The number of bytes of text in each pod of a set.
 fn bytes(server: &ApiServer, set: &str) -> Vec<usize> {
     let pods = server.live_pods(NS, set).into_iter().map(|name| server.pod(NS, &name));
     pods.map(|pod| pod["spec"]["containers"][0]["workingDir"].as_str().map_or(0, str::len)).collect()
@@ -57,7 +57,7 @@ async fn sets_with_large_templates_take_turns_and_others_do_not_wait() {
     assert_eq!(server.count(&Requests::creates("pods")), 6);
     server.create_podset(NS, "small", 2);
     server.wait_until(|s| s.live_pods(NS, "small").len() == 2, seconds(3)).await;
-    let are_all_made = |s: &ApiServer| names.iter().all(|name| s.live_pods(NS, name).len() == 1);
-    server.wait_until(are_all_made, seconds(20)).await;
+    let are_all_created = |s: &ApiServer| names.iter().all(|name| s.live_pods(NS, name).len() == 1);
+    server.wait_until(are_all_created, seconds(20)).await;
     assert_eq!(bytes(&server, &names[SETS - 1]), [150_000]);
 }

@@ -21,7 +21,7 @@ async fn set_without_new_ready_pods() -> (ApiServer, Operator) {
 
 /// Deletes the set and one more of its pods. The stored status says that one pod is missing, and the watch of the sets does not show the
 /// deletion yet. Returns the number of creates so far.
-fn delete_out_of_sight(server: &ApiServer) -> usize {
+fn delete_unseen(server: &ApiServer) -> usize {
     assert_eq!(server.podset(NS, "web")["status"]["availableReplicas"], 4);
     server.watches().on("podsets").delay(seconds(10));
     server.settings(|settings| settings.collect_after = seconds(60));
@@ -34,28 +34,28 @@ fn delete_out_of_sight(server: &ApiServer) -> usize {
 /// The watch of the pods shows the deletions before the watch of the sets shows the reason, and the stored status still says that one pod is
 /// missing.
 #[tokio::test(start_paused = true)]
-async fn a_set_that_is_deleted_out_of_sight_after_a_loss_gets_no_new_pods() {
+async fn a_set_deleted_unseen_after_a_pod_loss_gets_no_new_pods() {
     let (server, _operator) = set_without_new_ready_pods().await;
-    let refused = server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(403)));
+    let rejected = server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(403)));
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
     server.wait_until(|s| s.live_pods(NS, "web").len() == 5, seconds(3)).await;
-    refused.remove();
-    let creates = delete_out_of_sight(&server);
+    rejected.remove();
+    let creates = delete_unseen(&server);
     sleep(seconds(5)).await;
     assert_eq!(server.count(&Requests::creates("pods")), creates);
 }
 
-/// As above, but the set goes while a create is under way: as many are there afterwards as before.
+/// As above, but the set is deleted while a create is in flight.
 #[tokio::test(start_paused = true)]
-async fn a_set_that_is_deleted_out_of_sight_while_pods_are_made_gets_no_more() {
+async fn a_set_deleted_unseen_during_a_create_gets_no_more_pods() {
     let (server, _operator) = set_without_new_ready_pods().await;
-    let refused = server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(403)));
+    let rejected = server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(403)));
     let slow = server.fault(Requests::creates("pods"), Fault::HoldAnswer);
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
     slow.met(1).await;
-    refused.remove();
-    let creates = delete_out_of_sight(&server);
-    // Sooner than the new pod is collected.
+    rejected.remove();
+    let creates = delete_unseen(&server);
+    // The response arrives before the new pod is garbage-collected.
     sleep(Duration::from_millis(20)).await;
     slow.release();
     sleep(seconds(5)).await;
@@ -63,13 +63,13 @@ async fn a_set_that_is_deleted_out_of_sight_while_pods_are_made_gets_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_went_while_nobody_led_is_no_scale() {
+async fn pods_lost_without_a_leader_are_reported_as_replaced() {
     let (server, operator) = with_set(5, Rules::default()).await;
     operator.end().await;
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
     let _operator = Operator::leader(&server, "b", Rules::default());
     sleep(seconds(2)).await;
     settled(&server, "web", 5).await;
-    let told = ["ScaledUp", "PodsReplaced"].map(|reason| server.events(NS, reason).len());
-    assert_eq!(told, [1, 1]);
+    let events = ["ScaledUp", "PodsReplaced"].map(|reason| server.events(NS, reason).len());
+    assert_eq!(events, [1, 1]);
 }

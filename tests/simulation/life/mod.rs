@@ -1,4 +1,4 @@
-//! The life of PodSets and MyCustomResources: how many requests they cost, what users see, and that nothing is sent at rest.
+//! PodSets and MyCustomResources over time: how many requests they cost, what users see, and that nothing is sent at rest.
 
 mod events;
 mod fairness;
@@ -21,12 +21,12 @@ use crate::{
 };
 
 async fn settled(server: &ApiServer, set: &str, n: usize) {
-    let is_told = |s: &ApiServer| {
+    let is_settled = |s: &ApiServer| {
         let status = &s.podset(NS, set)["status"];
         let counts = ["readyReplicas", "availableReplicas", "terminatingReplicas"].map(|count| status[count].clone());
         counts == [json!(n), json!(n), json!(0)] && ready_reason(s, set) == "AllPodsReady"
     };
-    server.wait_until(is_told, seconds(60)).await;
+    server.wait_until(is_settled, seconds(60)).await;
 }
 
 fn ready_reason(server: &ApiServer, set: &str) -> String {
@@ -37,9 +37,9 @@ fn condition(server: &ApiServer, set: &str, kind: &str) -> Option<Value> {
     object::condition(&server.podset(NS, set), kind).cloned()
 }
 
-/// A webhook that looks at images, say: no pass lasts as long as one create.
+/// Creates are slow, for example because of a webhook: each takes longer than the 4 s in which a pass may begin requests.
 #[tokio::test(start_paused = true)]
-async fn pods_that_take_long_to_create_come_in_growing_rounds() {
+async fn slow_creates_run_in_growing_batches() {
     let server = ApiServer::new(1);
     server.fault(Requests::creates("pods"), Fault::Delay(seconds(5)));
     let _operator = Operator::leader(&server, "a", Rules::default());
@@ -49,7 +49,7 @@ async fn pods_that_take_long_to_create_come_in_growing_rounds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_keeps_failing_holds_up_no_pod_that_is_deleted() {
+async fn a_failing_pod_does_not_delay_replacing_deleted_pods() {
     let (server, _operator) = with_set(5, Rules::default()).await;
     let count = |name: &String| server.pod(NS, name)["metadata"]["annotations"]["app.example.com/replacements"].clone();
     for failures in 0..=6 {
@@ -64,18 +64,18 @@ async fn a_pod_that_keeps_failing_holds_up_no_pod_that_is_deleted() {
         server.kill_pod(NS, name);
     }
     sleep(seconds(1)).await;
-    assert_eq!(server.live_pods(NS, "web").len(), 4, "the two are made up for");
+    assert_eq!(server.live_pods(NS, "web").len(), 4, "the two deleted pods are replaced");
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_keep_finishing_are_replaced_later_each_time() {
+async fn pods_that_keep_finishing_are_replaced_with_backoff() {
     let server = ApiServer::new(1);
     server.pods_live(PodScript::fails_after(seconds(1)));
     let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 2);
     sleep(seconds(300)).await;
     let creates = server.count(&Requests::creates("pods"));
-    assert!((14..=22).contains(&creates), "two at a time after 0, 1, 2, 4, … s: {creates}");
+    assert!((14..=22).contains(&creates), "two pods after each wait of 0, 1, 2, 4, … s: {creates}");
     assert_eq!(ready_reason(&server, "web"), "PodsFailing");
     assert_eq!(condition(&server, "web", "Reconciling").unwrap()["reason"], "BackingOff");
     assert_eq!(server.pods(NS, "web").len(), 3, "the newest three are kept");
@@ -87,14 +87,14 @@ async fn pods_that_keep_finishing_are_replaced_later_each_time() {
     assert!(counts.iter().all(|count| count.as_str().unwrap().parse::<u32>().unwrap() >= 5), "{counts:?}");
     assert!(!server.events(NS, "PodsReplaced").is_empty());
 
-    // A new leader counts on; a spec that is the cure is tried at once.
+    // A new leader continues the backoff. A new spec is tried at once.
     operator.end().await;
     let _operator = Operator::leader(&server, "b", Rules::default());
     sleep(seconds(5)).await;
     assert_eq!(server.count(&Requests::creates("pods").from("b")), 0);
     server.pods_live(PodScript::default());
-    let cured = json!({ "spec": { "template": { "metadata": { "labels": { "cured": "yes" } } } } });
-    server.patch(&PODSETS, NS, "web", cured);
+    let fixed = json!({ "spec": { "template": { "metadata": { "labels": { "fixed": "yes" } } } } });
+    server.patch(&PODSETS, NS, "web", fixed);
     sleep(seconds(2)).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 2);
     settled(&server, "web", 2).await;
@@ -103,7 +103,7 @@ async fn pods_that_keep_finishing_are_replaced_later_each_time() {
 
 /// The watch of the pods may show the deletions before the watch of the sets shows the reason.
 #[tokio::test(start_paused = true)]
-async fn a_set_that_is_deleted_gets_no_new_pods() {
+async fn a_deleted_set_gets_no_new_pods() {
     for delete in [ApiServer::delete_podset, ApiServer::delete_podset_in_foreground] {
         for lag in [0, 10] {
             let (server, _operator) = with_set(3, Rules::default()).await;
@@ -119,12 +119,12 @@ async fn a_set_that_is_deleted_gets_no_new_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_that_does_not_decode_stops_no_other() {
+async fn a_set_that_does_not_decode_blocks_no_other() {
     let server = ApiServer::new(1);
     let _operator = Operator::leader(&server, "a", Rules::default());
     let odd = json!({ "metadata": { "name": "odd" }, "spec": { "replicas": 2, "template": { "metadata": "odd" } } });
     server.create(&PODSETS, NS, odd);
-    // Nested deeper than serde_json decodes: it is stored, goes on into the pods as it is, and is refused there.
+    // Nested deeper than serde_json decodes: the set is stored, its template is passed on unchanged, and its pods are rejected.
     let nested = (0..200).fold(json!("end"), |within, _| json!({ "within": within }));
     let deep = json!({ "metadata": { "name": "deep" }, "spec": { "replicas": 2, "template": { "spec": nested } } });
     server.create(&PODSETS, NS, deep);
@@ -148,7 +148,7 @@ async fn a_friend_is_reported_at_once() {
     server.wait_until(|s| healthy(s) == json!(true), seconds(1)).await;
     let of_all = Requests::all().verb(Verb::Watch).of("pods").when(|request| request.query("labelSelector").is_empty());
     let of_metadata = of_all.clone().when(|request| request.header("accept").contains("PartialObjectMetadata"));
-    assert_eq!(server.count(&of_metadata), 1, "no more is asked for than metadata");
+    assert_eq!(server.count(&of_metadata), 1, "only metadata is requested");
     assert_eq!(server.count(&of_all), 1);
     server.watches().of("a").replay(10);
     server.watches().of("a").gone();
@@ -158,7 +158,7 @@ async fn a_friend_is_reported_at_once() {
     server.pods_live(PodScript::default().gone_after(seconds(30)));
     server.delete_pod("elsewhere", "joe");
     sleep(seconds(20)).await;
-    assert_eq!(healthy(&server), json!(true), "it is there while it ends");
+    assert_eq!(healthy(&server), json!(true), "it exists until it has terminated");
     sleep(seconds(9)).await;
     server.wait_until(|s| healthy(s) == json!(false), seconds(2)).await;
     let status = &server.get(&MYCUSTOMRESOURCES, NS, "one")["status"];

@@ -1,4 +1,4 @@
-//! A new leader reads each namespace before its first write there, and no namespace waits for another. It writes nothing if there is nothing
+//! A new leader lists each namespace before its first write there, and no namespace waits for another. It writes nothing if there is nothing
 //! to do.
 
 use podset_operator::podset::promise::Rules;
@@ -58,17 +58,17 @@ async fn a_new_leader_writes_nothing_if_there_is_nothing_to_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_that_fail_midway_hold_up_their_namespace_alone() {
+async fn lists_that_fail_midway_delay_only_their_own_namespace() {
     let (server, mut operator) = standby(&["amber", "blue", "green"]).await;
     server.settings(|settings| settings.page = 5);
-    // The second page of the pods of one namespace, and of everything.
+    // The second page fails, of the pods of one namespace and of the lists of all namespaces.
     let second = |requests: Requests| requests.when(|request| !request.query("continue").is_empty());
     let amber = server.fault(second(lists().of("pods").in_namespace("amber")), Fault::Refuse(Status::of_code(403)));
     let all = server.fault(second(lists().in_namespace("")), Fault::Refuse(Status::of_code(503)));
     operator.lead();
     server.wait_until(|s| are_written(s, "green") && are_written(s, "blue"), seconds(1)).await;
     sleep(seconds(20)).await;
-    assert!(sets().all(|set| server.live_pods("amber", &set).len() == 2), "it is not known what is there");
+    assert!(sets().all(|set| server.live_pods("amber", &set).len() == 2), "its pods are not known yet");
     assert!(amber.hits() >= 4 && all.hits() >= 4, "{} and {}", amber.hits(), all.hits());
     amber.remove();
     server.wait_until(|s| are_written(s, "amber"), seconds(9)).await;
@@ -76,7 +76,7 @@ async fn lists_that_fail_midway_hold_up_their_namespace_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespaces_whose_lists_hang_hold_up_no_other() {
+async fn hanging_lists_of_ten_namespaces_delay_no_other() {
     let namespaces: Vec<String> =
         (0..10).map(|number| format!("a-hangs-{number}")).chain(["well".to_owned()]).collect();
     let hanging = &namespaces[..10];
@@ -104,25 +104,25 @@ async fn a_new_leader_with_much_to_do_reads_each_namespace_once() {
     operator.lead();
     sleep(seconds(1)).await;
     assert!(teams().iter().all(|team| are_written(&server, team)));
-    assert_eq!(listed(), 62, "sets and pods of each namespace, and two pages of the sets that are older than the term");
+    assert_eq!(listed(), 62, "sets and pods of each namespace, and two pages of all sets");
     for set in sets() {
         server.scale("team-0", &set, 4);
     }
     server.create_podset("new", "web", 2);
     server.wait_until(|s| s.live_pods("new", "web").len() == 2, seconds(1)).await;
     sleep(seconds(10)).await;
-    assert_eq!(listed(), 62, "a namespace is read once, and a set that the term saw being created needs no read");
+    assert_eq!(listed(), 62, "a namespace is listed once, and a set created during the term needs no list");
     server.check();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_leader_that_cannot_read_does_not_ask_again_and_again() {
+async fn a_new_leader_that_cannot_list_retries_with_backoff() {
     let (server, mut operator) = standby(&teams()).await;
-    let refused = server.fault(lists(), Fault::Refuse(Status::of_code(503)));
+    let failing = server.fault(lists(), Fault::Refuse(Status::of_code(503)));
     operator.lead();
     sleep(seconds(10)).await;
-    assert_eq!(refused.hits(), 31 * 4, "after 0, 1, 3, 7 s for each namespace, and for the term");
-    refused.remove();
+    assert_eq!(failing.hits(), 31 * 4, "after 0, 1, 3, 7 s for each namespace, and for the list of all sets");
+    failing.remove();
     sleep(seconds(8)).await;
     assert!(teams().iter().all(|team| are_written(&server, team)));
 }

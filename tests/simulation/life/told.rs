@@ -1,4 +1,4 @@
-//! What statuses and events tell users about their sets, and how many requests that costs.
+//! Statuses and events of sets, and how many requests they cost.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::{
 };
 
 /// Creates, deletes, status patches and events since the last count.
-struct Bill<'a> {
+struct Counter<'a> {
     server: &'a ApiServer,
-    paid: [usize; 4],
+    counted: [usize; 4],
 }
 
-impl<'a> Bill<'a> {
+impl<'a> Counter<'a> {
     fn new(server: &'a ApiServer) -> Self {
-        Bill { server, paid: [0; 4] }
+        Counter { server, counted: [0; 4] }
     }
 
     fn next(&mut self) -> [usize; 4] {
@@ -31,8 +31,8 @@ impl<'a> Bill<'a> {
             Requests::creates("events"),
         ];
         let total = kinds.map(|kind| self.server.count(&kind));
-        let since = std::array::from_fn(|kind| total[kind] - self.paid[kind]);
-        self.paid = total;
+        let since = std::array::from_fn(|kind| total[kind] - self.counted[kind]);
+        self.counted = total;
         since
     }
 }
@@ -42,20 +42,20 @@ async fn a_scale_costs_its_pods_two_patches_and_one_event() {
     let server = ApiServer::new(1);
     let _operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(1)).await;
-    let mut bill = Bill::new(&server);
+    let mut counter = Counter::new(&server);
     server.create_podset(NS, "web", 10);
     settled(&server, "web", 10).await;
     assert_silent(&server, 60).await;
-    assert_eq!(bill.next(), [10, 0, 2, 1], "up to 10");
+    assert_eq!(counter.next(), [10, 0, 2, 1], "up to 10");
     server.scale(NS, "web", 4);
     settled(&server, "web", 4).await;
     assert_silent(&server, 60).await;
-    assert_eq!(bill.next(), [0, 6, 2, 1], "down to 4, and once more when no pod terminates any longer");
+    assert_eq!(counter.next(), [0, 6, 2, 1], "down to 4, and another patch when no pod terminates any more");
     server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
     sleep(seconds(2)).await;
     settled(&server, "web", 4).await;
     assert_silent(&server, 600).await;
-    assert_eq!(bill.next(), [1, 0, 3, 1], "one is replaced, and the former one ends later");
+    assert_eq!(counter.next(), [1, 0, 3, 1], "one pod is replaced, and the former one terminates later");
     server.check();
 }
 
@@ -65,12 +65,12 @@ async fn lost_pods_are_reported_at_once_until_the_bucket_is_empty() {
     sleep(seconds(60)).await;
     server.pods_live(PodScript::never_ready());
     let patches = || server.count(&Requests::status_patches("podsets"));
-    let is_told = || server.podset(NS, "web")["status"]["podNames"] == json!(server.live_pods(NS, "web"));
+    let is_reported = || server.podset(NS, "web")["status"]["podNames"] == json!(server.live_pods(NS, "web"));
     let before = patches();
     for lost in 1..=10 {
         server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
         sleep(Duration::from_millis(100)).await;
-        assert_eq!((patches(), is_told()), (before + lost, true));
+        assert_eq!((patches(), is_reported()), (before + lost, true));
     }
     for _ in 0..25 {
         server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
@@ -78,32 +78,32 @@ async fn lost_pods_are_reported_at_once_until_the_bucket_is_empty() {
     }
     assert_eq!(patches(), before + 10, "the bucket is empty");
     sleep(seconds(5)).await;
-    assert_eq!((patches(), is_told()), (before + 11, true));
+    assert_eq!((patches(), is_reported()), (before + 11, true));
     assert_silent(&server, 60).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_go_while_others_are_refused_are_no_scale_down() {
+async fn pods_lost_while_creates_are_rejected_are_no_scale_down() {
     let (server, _operator) = with_set(10, Rules::default()).await;
-    let refused = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
+    let rejected = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
     for _ in 0..2 {
         server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
         sleep(seconds(10)).await;
     }
-    refused.remove();
+    rejected.remove();
     settled(&server, "web", 10).await;
-    let told = ["ScaledUp", "FailedCreate", "PodsReplaced", "ScaledDown"].map(|reason| server.events(NS, reason).len());
-    assert_eq!(told, [1, 1, 1, 0]);
+    let sent = ["ScaledUp", "FailedCreate", "PodsReplaced", "ScaledDown"].map(|reason| server.events(NS, reason).len());
+    assert_eq!(sent, [1, 1, 1, 0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_scale_after_rejected_pods_is_reported_as_a_scale() {
     let (server, _operator) = with_set(5, Rules::default()).await;
-    let refused = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
+    let rejected = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
     sleep(seconds(10)).await;
     server.scale(NS, "web", 10);
-    refused.remove();
+    rejected.remove();
     settled(&server, "web", 10).await;
     let notes: Vec<_> = server.events(NS, "ScaledUp").iter().map(|event| event["note"].clone()).collect();
     assert_eq!(notes, ["Scaled up from 0 to 5", "Scaled up from 4 to 10"]);
@@ -113,7 +113,7 @@ async fn a_scale_after_rejected_pods_is_reported_as_a_scale() {
 #[tokio::test(start_paused = true)]
 async fn replaced_pods_are_reported_apart_from_a_later_scale() {
     let (server, _operator) = with_set(10, Rules::default()).await;
-    // A pass takes so long that the scale comes between two of them.
+    // A pass takes so long that the set is scaled between two passes.
     server.settings(|settings| settings.answer_latency = seconds(3));
     for name in &server.live_pods(NS, "web")[..8] {
         server.kill_pod(NS, name);
@@ -128,25 +128,25 @@ async fn replaced_pods_are_reported_apart_from_a_later_scale() {
     assert_eq!(notes("ScaledDown"), ["Scaled down from 5 to 1"]);
 }
 
-/// A pod that becomes ready while a status is written is reported within the same 5 s.
 #[tokio::test(start_paused = true)]
-async fn a_cure_is_no_scale() {
+async fn a_fixed_template_is_not_reported_as_a_scale() {
     let (server, _operator) = with_set(2, Rules::default()).await;
     server.pods_live(PodScript::fails_after(seconds(1)));
     server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
     sleep(seconds(30)).await;
     assert_eq!(ready_reason(&server, "web"), "PodsFailing");
     server.pods_live(PodScript::default());
-    let cured = json!({ "spec": { "template": { "metadata": { "labels": { "cured": "yes" } } } } });
-    server.patch(&PODSETS, NS, "web", cured);
+    let fixed = json!({ "spec": { "template": { "metadata": { "labels": { "fixed": "yes" } } } } });
+    server.patch(&PODSETS, NS, "web", fixed);
     settled(&server, "web", 2).await;
     // An event may come after the status.
     sleep(seconds(1)).await;
     assert_eq!(server.events(NS, "ScaledUp").len(), 1, "from 0 to 2");
 }
 
+/// A pod that becomes ready while a status is written is reported within the same 5 s.
 #[tokio::test(start_paused = true)]
-async fn pods_that_become_ready_one_by_one_cost_a_patch_in_five_seconds() {
+async fn pods_that_become_ready_one_by_one_cost_one_patch_per_five_seconds() {
     for latency in [1, 450].map(Duration::from_millis) {
         let server = ApiServer::new(1);
         server.settings(|settings| {
@@ -163,11 +163,11 @@ async fn pods_that_become_ready_one_by_one_cost_a_patch_in_five_seconds() {
             sleep(seconds(1)).await;
             let patches = server.count(&Requests::status_patches("podsets"));
             assert!(patches <= 2 + second / 5, "{patches} patches after {second} s");
-            let told = server.podset(NS, "web")["status"]["readyReplicas"].as_u64().unwrap_or(0);
+            let reported = server.podset(NS, "web")["status"]["readyReplicas"].as_u64().unwrap_or(0);
             let now = server.with(|state| state.clock.elapsed());
             let is_quiet =
                 server.changes_where(|change| *change.kind == PODS && change.at + seconds(6) > now).is_empty();
-            assert!(!is_quiet || told == server.ready_pods(NS, "web").len() as u64, "wrong for more than 5 s");
+            assert!(!is_quiet || reported == server.ready_pods(NS, "web").len() as u64, "wrong for more than 5 s");
         }
         settled(&server, "web", 10).await;
     }
@@ -182,15 +182,15 @@ async fn pods_that_become_ready_together_cost_one_status() {
     });
     let _operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(1)).await;
-    let mut bill = Bill::new(&server);
+    let mut counter = Counter::new(&server);
     server.create_podset(NS, "web", 10);
     settled(&server, "web", 10).await;
     assert_silent(&server, 60).await;
-    assert_eq!(bill.next(), [10, 0, 2, 1]);
+    assert_eq!(counter.next(), [10, 0, 2, 1]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_the_spec_is_answered_at_once() {
+async fn a_spec_change_is_observed_within_a_second() {
     let server = ApiServer::new(1);
     server.pods_live(PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
     let _operator = Operator::leader(&server, "a", Rules::default());
@@ -199,21 +199,21 @@ async fn a_change_of_the_spec_is_answered_at_once() {
         server.scale(NS, "web", replicas);
         sleep(seconds(1)).await;
         let status = &server.podset(NS, "web")["status"];
-        let told = (status["observedGeneration"].as_i64(), status["availableReplicas"].as_i64());
-        assert_eq!(told, (Some(generation), Some(replicas)), "a second after it");
+        let reported = (status["observedGeneration"].as_i64(), status["availableReplicas"].as_i64());
+        assert_eq!(reported, (Some(generation), Some(replicas)), "after a second");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn sets_of_thousands_are_brought_up_with_three_patches_and_two_events() {
+async fn a_set_of_a_thousand_pods_costs_at_most_three_patches_and_two_events() {
     let server = ApiServer::new(1);
     let _operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(1)).await;
-    let mut bill = Bill::new(&server);
+    let mut counter = Counter::new(&server);
     server.create_podset(NS, "web", 1_000);
     settled(&server, "web", 1_000).await;
     assert_silent(&server, 60).await;
-    let [creates, deletes, patches, events] = bill.next();
+    let [creates, deletes, patches, events] = counter.next();
     assert_eq!((creates, deletes), (1_000, 0));
     assert!(patches <= 3 && events <= 2, "{patches} patches, {events} events");
     server.check();
@@ -232,14 +232,14 @@ async fn a_complete_large_set_is_reported_at_once() {
         sleep(Duration::from_millis(100)).await;
     }
     let took = began.elapsed();
-    assert!(seconds(5) < took && took < seconds(9), "its status was told once on the way, less than 5 s ago: {took:?}");
+    assert!(seconds(5) < took && took < seconds(9), "one status was written on the way, less than 5 s ago: {took:?}");
     sleep(seconds(1)).await;
     let status = &server.podset(NS, "web")["status"];
     assert_eq!(status["availableReplicas"], 3_000, "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_is_not_written_to_a_set_that_was_made_anew() {
+async fn a_status_is_not_written_to_a_recreated_set() {
     let (server, _operator) = with_set(3, Rules::default()).await;
     sleep(seconds(10)).await;
     server.watches().on("podsets").hold();
@@ -258,7 +258,7 @@ async fn a_status_is_not_written_to_a_set_that_was_made_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_is_refused_for_good_is_tried_less_and_less() {
+async fn a_status_that_is_always_rejected_is_retried_with_backoff() {
     for code in [404, 409] {
         let server = ApiServer::new(1);
         for kind in ["podsets", "mycustomresources"] {

@@ -1,4 +1,4 @@
-//! What users are told of pods that are not well: no node fits, they fail, or they are ready by turns.
+//! How unhealthy pods are reported: unschedulable pods, failing pods, and pods whose readiness changes.
 
 use podset_operator::podset::promise::Rules;
 use serde_json::json;
@@ -16,7 +16,7 @@ fn message(server: &ApiServer, kind: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_fit_on_no_node_are_reported_in_the_schedulers_words() {
+async fn unschedulable_pods_are_reported_with_the_schedulers_message() {
     let server = ApiServer::new(1);
     server.pods_live(PodScript::fits_nowhere());
     let _operator = Operator::leader(&server, "a", Rules::default());
@@ -33,7 +33,7 @@ async fn pods_that_fail_are_named_in_conditions_and_in_one_event() {
     server.pods_live(PodScript::fails_after(seconds(1)));
     let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 2);
-    // The waits are 0, 1, 2, 4, 8, 16, 32 and 64 s. This is in the last one.
+    // The waits are 0, 1, 2, 4, 8, 16, 32 and 64 s. This is during the last one.
     sleep(seconds(100)).await;
     let why = message(&server, "Reconciling");
     let [facts, next_try] = why.split("; ").collect::<Vec<_>>()[..] else { panic!("{why}") };
@@ -42,7 +42,7 @@ async fn pods_that_fail_are_named_in_conditions_and_in_one_event() {
     assert_eq!(message(&server, "Ready"), format!("0 of 2 pods are ready: {why}"));
     let patches = server.count(&Requests::status_patches("podsets"));
     sleep(seconds(30)).await;
-    assert_eq!(server.count(&Requests::status_patches("podsets")), patches, "it does not count down");
+    assert_eq!(server.count(&Requests::status_patches("podsets")), patches, "the message does not count down");
 
     let events = server.events(NS, "PodsFailing");
     let [event] = &events[..] else { panic!("{events:?}") };
@@ -50,13 +50,13 @@ async fn pods_that_fail_are_named_in_conditions_and_in_one_event() {
     assert!(note.contains("most recently web-pod") && note.ends_with("with exit code 1; next try 1 s later"), "{note}");
     assert_eq!(event["type"], "Warning");
 
-    // The next leader does not send it again. Once the pods are cured, other failures are another event.
+    // The next leader does not repeat the event. After the pods have recovered, other failures cause another event.
     operator.end().await;
     let _operator = Operator::leader(&server, "b", Rules::default());
     sleep(seconds(5)).await;
     server.pods_live(PodScript::default());
-    let cured = json!({ "spec": { "template": { "metadata": { "labels": { "cured": "yes" } } } } });
-    server.patch(&PODSETS, NS, "web", cured);
+    let fixed = json!({ "spec": { "template": { "metadata": { "labels": { "fixed": "yes" } } } } });
+    server.patch(&PODSETS, NS, "web", fixed);
     settled(&server, "web", 2).await;
     sleep(seconds(1500)).await;
     assert_eq!(server.events(NS, "PodsFailing").len(), 1);
@@ -68,7 +68,7 @@ async fn pods_that_fail_are_named_in_conditions_and_in_one_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_ready_is_reported_at_once_also_by_the_next_leader() {
+async fn a_change_of_ready_is_reported_at_once_even_by_the_next_leader() {
     let server = ApiServer::new(1);
     server.pods_live(PodScript::never_ready());
     let operator = Operator::leader(&server, "a", Rules::default());

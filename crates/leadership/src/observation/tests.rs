@@ -2,7 +2,7 @@ use super::*;
 use crate::promise::Rules;
 use serde_json::{Value, json};
 
-/// Told by a candidate "us" whose own lease duration is 15 s.
+/// The observations of the candidate `us`, whose own lease duration is 15 s.
 struct Story {
     observation: Observation,
     now: Timestamp,
@@ -34,7 +34,7 @@ impl Story {
         self
     }
 
-    /// In how many seconds it is free.
+    /// The seconds until the Lease is free.
     fn free_in(&self) -> Option<i64> {
         self.observation.frees_at().map(|free| free.duration_since(self.now).as_secs())
     }
@@ -54,15 +54,15 @@ fn released(version: u64) -> Lease {
 }
 
 #[test]
-fn it_expires_when_it_has_looked_the_same_for_long_enough() {
+fn a_lease_expires_when_it_was_unchanged_for_its_duration() {
     let mut story = Story::begin();
-    assert_eq!(story.free_in(), None, "nothing was seen yet");
+    assert_eq!(story.free_in(), None, "no Lease was seen yet");
     story.watched(held(5, "a", 15));
     assert_eq!(story.free_in(), Some(15));
     story.after(14).watched(held(6, "a", 15));
     assert_eq!(story.free_in(), Some(15), "it was renewed");
     story.after(10).watched(held(6, "a", 15));
-    assert_eq!(story.free_in(), Some(5), "a second look at the same is no news");
+    assert_eq!(story.free_in(), Some(5), "the same version again changes nothing");
     assert_eq!(story.observation.expired(story.now), None);
     story.after(5);
     assert_eq!(story.observation.expired(story.now), Some(6));
@@ -78,16 +78,16 @@ fn the_longer_duration_counts() {
 }
 
 #[test]
-fn what_was_given_back_is_free_at_once() {
+fn a_released_lease_is_free_at_once() {
     let mut story = Story::begin();
     story.watched(held(5, "a", 15)).after(3).watched(released(6));
     assert_eq!(story.free_in(), Some(0));
     story.absent(7);
-    assert_eq!(story.free_in(), Some(0), "also when it is deleted afterwards");
+    assert_eq!(story.free_in(), Some(0), "also if it is deleted afterwards");
 }
 
 #[test]
-fn a_candidate_that_saw_a_holder_waits_it_out() {
+fn an_emptied_or_deleted_lease_is_free_after_its_duration() {
     for empty in [json!({}), Value::Null, json!({ "holderIdentity": "", "leaseDurationSeconds": 15 })] {
         let mut story = Story::begin();
         story.watched(held(5, "a", 20)).after(3).watched(lease("u", 6, empty));
@@ -98,21 +98,21 @@ fn a_candidate_that_saw_a_holder_waits_it_out() {
     assert_eq!(story.free_in(), Some(19), "deleted");
     let mut story = Story::begin();
     story.absent(4);
-    assert_eq!(story.free_in(), Some(0), "nobody was ever seen to hold it");
+    assert_eq!(story.free_in(), Some(0), "no holder was ever seen");
     story.watched(lease("u", 6, json!({})));
     assert_eq!(story.free_in(), Some(0));
 }
 
 #[test]
-fn what_was_overtaken_changes_nothing() {
+fn older_events_and_reads_change_nothing() {
     let mut story = Story::begin();
     story.watched(held(9, "a", 15)).after(5).watched(held(8, "b", 15)).absent(7).watched(released(9));
     assert_eq!(story.free_in(), Some(10));
-    // An own read may have shown what the watch shows later.
+    // A read of our own may be ahead of the watch.
     story.observation.read(Some(held(12, "a", 15)), 9, story.now).unwrap();
     story.after(2).watched(held(11, "b", 15)).absent(12);
     assert_eq!((story.free_in(), story.observation.holder()), (Some(13), "a".to_owned()));
-    // And the watch something newer than a read that was sent before.
+    // The watch may be ahead of a read that was sent earlier.
     story.watched(held(14, "b", 15));
     story.observation.read(Some(held(13, "a", 15)), 12, story.now).unwrap();
     story.observation.read(None, 12, story.now).unwrap();
@@ -120,7 +120,7 @@ fn what_was_overtaken_changes_nothing() {
 }
 
 #[test]
-fn what_was_deleted_meanwhile_does_not_come_back_by_a_read() {
+fn an_older_read_does_not_bring_back_a_deleted_lease() {
     let mut story = Story::begin();
     story.watched(held(9, "a", 15)).after(1).absent(11);
     story.observation.read(Some(held(9, "a", 15)), 9, story.now).unwrap();
@@ -128,18 +128,18 @@ fn what_was_deleted_meanwhile_does_not_come_back_by_a_read() {
 }
 
 #[test]
-fn a_lease_that_went_back_is_no_lease_to_go_by() {
+fn a_read_of_an_older_version_is_an_error() {
     for uid in ["u", "v"] {
         let mut story = Story::begin();
         story.watched(held(9, "a", 15));
         let older = lease(uid, 8, json!({ "holderIdentity": "a", "leaseDurationSeconds": 15 }));
-        let refused = story.observation.read(Some(older), 9, story.now);
-        assert_eq!(refused, Err(WentBack { known: 9, read: 8 }), "the cluster is older than it was");
+        let result = story.observation.read(Some(older), 9, story.now);
+        assert_eq!(result, Err(WentBack { known: 9, read: 8 }), "the cluster is older than it was");
     }
 }
 
 #[test]
-fn silence_is_counted_from_whatever_was_heard_last() {
+fn silence_counts_from_the_last_event_or_read() {
     let mut story = Story::begin();
     assert_eq!(story.observation.heard(), None);
     story.watched(held(9, "a", 15)).after(3).watched(held(9, "a", 15));
@@ -150,15 +150,15 @@ fn silence_is_counted_from_whatever_was_heard_last() {
 }
 
 #[test]
-fn it_is_ours_from_an_own_write_on_until_something_else_is_seen() {
+fn the_lease_is_ours_from_our_write_until_another_state_is_seen() {
     let mut story = Story::begin();
     story.watched(held(5, "us", 15));
-    assert!(!story.observation.is_ours(), "that the lease says so is not enough");
-    assert_eq!(story.free_in(), Some(15), "and no reason to hurry: others may hear their answers");
+    assert!(!story.observation.is_ours(), "our name in the Lease is not enough");
+    assert_eq!(story.free_in(), Some(15), "it must expire like any other");
     story.written(held(6, "us", 15));
     assert!(story.observation.is_ours());
     story.watched(held(5, "a", 15));
-    assert!(story.observation.is_ours(), "what was before is no news");
+    assert!(story.observation.is_ours(), "an older version changes nothing");
     for lost in [
         held(7, "a", 15),
         held(7, "", 15),
@@ -174,13 +174,13 @@ fn it_is_ours_from_an_own_write_on_until_something_else_is_seen() {
 }
 
 #[test]
-fn a_write_is_in_doubt_until_somebody_else_has_written() {
+fn a_write_is_in_doubt_until_another_write_is_seen() {
     let mut story = Story::begin();
     story.watched(held(5, "a", 15)).after(15).observation.writes();
     story.observation.read(Some(held(5, "a", 15)), 5, story.now).unwrap();
-    assert!(story.observation.is_in_doubt(), "it may be on its way still");
+    assert!(story.observation.is_in_doubt(), "our write may still be in transit");
     story.watched(held(6, "us", 15));
-    assert!(story.observation.is_in_doubt(), "it was carried out, and nobody has told us since when");
+    assert!(story.observation.is_in_doubt(), "our write was executed, but got no response");
     story.watched(held(7, "b", 15));
     assert!(!story.observation.is_in_doubt());
     story.observation.writes();

@@ -21,7 +21,7 @@ async fn a_write_ends_before_its_lease() {
     let env = virtual_env();
     let mut leader_state = LeaderState::vacant(env.clone());
     let leadership = leader_state.leadership();
-    assert_eq!(timeout(&leadership), None, "nobody leads yet");
+    assert_eq!(timeout(&leadership), None, "no term has begun yet");
 
     leader_state.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
     // 15 s of lease, 2 s in the kernel, 1 s to leave; and never more than 10 s.
@@ -41,14 +41,14 @@ async fn a_write_ends_before_its_lease() {
 }
 
 #[test]
-fn whatever_the_durations_are_a_write_has_time_up_to_the_deadline_and_none_outlives_the_lease() {
+fn writes_may_start_until_the_deadline_and_never_outlive_the_lease() {
     let at = |seconds: f64| Timestamp::UNIX_EPOCH + SignedDuration::from_secs_f64(seconds);
     for (lease, deadline, period) in [(15, 10, 2), (3, 2, 1), (137, 107, 26), (60, 3, 2), (1000, 999, 5)] {
         let timing = timing(lease, deadline, period);
         let ends = Ends::after(Timestamp::UNIX_EPOCH, &timing);
         assert_eq!(ends.gate, at(deadline as f64));
         assert!(ends.slack().is_positive() && ends.writes - ends.slack() > ends.gate, "{timing:?}");
-        // Sent at the last moment, unacknowledged for as long as the kernel tries, served for as long as it may be.
+        // Sent at the last moment, retried by the kernel for as long as possible, and executed just before its timeout.
         let landed = ends.writes + timing.unacknowledged();
         assert!(landed <= at(lease as f64), "{timing:?}");
     }
@@ -63,16 +63,16 @@ async fn a_term_that_is_over_stays_over() {
     pass(10).await;
     assert!(
         !leader_state.prolong(Ends::after(env.now(), &timing(15, 10, 2))),
-        "a renewal that comes late revives nothing"
+        "a late renewal does not revive the term"
     );
     assert_eq!(leader_state.leadership().term(), None);
     let next = leader_state.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
     assert!(next.number > term.number);
-    assert!(!write.permit().is_valid(), "what was meant for one term does not leave in another");
+    assert!(!write.permit().is_valid(), "a write of one term does not leave in another");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_term_is_seen_by_those_who_wait() {
+async fn waiting_tasks_see_the_beginning_and_the_end_of_a_term() {
     let mut leader_state = LeaderState::vacant(virtual_env());
     let leadership = leader_state.leadership();
     let mut waiting = tokio_test::task::spawn(async { leadership.clone().elected().await.number });
@@ -88,7 +88,7 @@ async fn the_end_of_a_term_is_seen_by_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_term_needs_nobody_to_say_so() {
+async fn a_term_ends_at_its_deadline_by_itself() {
     let env = virtual_env();
     let mut leader_state = LeaderState::vacant(env.clone());
     let term = leader_state.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
@@ -97,18 +97,18 @@ async fn the_end_of_a_term_needs_nobody_to_say_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_without_an_answer_may_land_for_a_minute() {
+async fn an_unanswered_write_may_take_effect_for_a_minute() {
     let mut leader_state = LeaderState::vacant(virtual_env());
     leader_state.begin(None);
     let leadership = leader_state.leadership();
     let write = leadership.begin_write().unwrap();
-    assert!(!leader_state.is_settled(), "one is under way");
+    assert!(!leader_state.is_settled(), "a write is in flight");
     write.answered();
     assert!(leader_state.is_settled());
     let write = leadership.begin_write().unwrap();
     assert!(write.permit().leaves());
     drop(write);
-    assert!(!leader_state.is_settled(), "one has no answer");
+    assert!(!leader_state.is_settled(), "a write got no response");
     pass(59).await;
     assert!(!leader_state.is_settled());
     pass(1).await;
@@ -124,14 +124,14 @@ async fn a_write_that_never_left_cannot_take_effect() {
     let permit = write.permit();
     assert!(!leader_state.is_settled(), "it may still leave");
     assert!(!write.has_left());
-    assert!(!permit.leaves(), "it was given up, so no byte of it leaves any more");
+    assert!(!permit.leaves(), "it was given up, so none of its bytes leaves any more");
     drop(write);
     assert!(leader_state.is_settled());
     let permit = leadership.begin_write().unwrap().permit();
     assert!(!permit.leaves(), "a write that is dropped is given up as well");
     let write = leadership.begin_write().unwrap();
     assert!(write.permit().leaves());
-    assert!(write.has_left() && write.permit().leaves(), "once it has left, more of it may");
+    assert!(write.has_left() && write.permit().leaves(), "once its first byte has left, more bytes may leave");
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,7 +140,7 @@ async fn without_election_a_write_has_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_election_is_an_item() {
+async fn the_stream_yields_each_election() {
     use futures::StreamExt;
 
     let mut leader_state = LeaderState::vacant(virtual_env());

@@ -3,7 +3,7 @@ use std::{sync::Mutex, time::Duration};
 use super::*;
 
 #[test]
-fn requests_that_the_api_server_passes_on_are_not_sent() {
+fn requests_that_the_api_server_proxies_are_recognised() {
     for (path, expected) in [
         ("/api/v1/namespaces/a/services/web/proxy/restart", true),
         ("/api/v1/namespaces/a/pods/web/proxy", true),
@@ -17,7 +17,7 @@ fn requests_that_the_api_server_passes_on_are_not_sent() {
 }
 use crate::{LeaderState, env::testing::virtual_env};
 
-/// A look into a write, for tests.
+/// Access to the fields of a write, for tests.
 impl Write {
     pub(crate) fn permit(&self) -> WritePermit {
         self.permit.clone()
@@ -36,7 +36,7 @@ impl Write {
     }
 }
 
-/// A client that remembers the URIs it is sent.
+/// A client that records the requests that it sends.
 fn recording() -> (Client, Arc<Mutex<Vec<String>>>) {
     let uris = Arc::new(Mutex::new(Vec::new()));
     let sent = uris.clone();
@@ -48,7 +48,7 @@ fn recording() -> (Client, Arc<Mutex<Vec<String>>>) {
 }
 
 #[test]
-fn every_write_tells_the_api_server_first_when_to_stop() {
+fn every_write_carries_its_timeout_as_the_first_parameter() {
     for (uri, expected) in [
         ("/api/v1/namespaces/a/pods?", "/api/v1/namespaces/a/pods?timeout=3500ms"),
         ("/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods?timeout=3500ms"),
@@ -60,9 +60,9 @@ fn every_write_tells_the_api_server_first_when_to_stop() {
     }
 }
 
-/// The API server reads 0 as no limit.
+/// The API server treats 0 as no limit.
 #[tokio::test(start_paused = true)]
-async fn no_write_tells_the_api_server_that_it_may_take_for_ever() {
+async fn no_write_carries_a_timeout_of_zero() {
     let (client, uris) = recording();
     let env = virtual_env();
     let mut leader_state = LeaderState::vacant(env.clone());
@@ -110,7 +110,7 @@ async fn reads_always_pass_and_writes_only_within_a_term() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_without_an_answer_ends_with_its_time() {
+async fn an_unanswered_write_fails_at_its_timeout() {
     let mute = tower::service_fn(|request: Request<Body>| async move {
         request.extensions().get::<WritePermit>().unwrap().leaves();
         std::future::pending::<Result<Response<Body>, tower::BoxError>>().await

@@ -1,4 +1,4 @@
-//! How leadership passes on, and what it costs in requests.
+//! How leadership passes to another replica, and how many requests it costs.
 
 use leadership::Lost;
 
@@ -14,7 +14,7 @@ async fn a_leader_that_ends_hands_over_at_once() {
     for store in stores() {
         let (server, a, b) = sound_two(&store).await;
         let began = Instant::now();
-        // Its last creates are answered.
+        // The last creates are answered.
         sleep(Duration::from_millis(95)).await;
         a.end().await.expect("an orderly end");
         b.leads_within(seconds(1)).await;
@@ -25,7 +25,7 @@ async fn a_leader_that_ends_hands_over_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_dies_is_followed_when_its_lease_has_expired() {
+async fn a_standby_takes_over_when_the_lease_of_a_dead_leader_expires() {
     for store in stores() {
         let (_server, a, b) = sound_two(&store).await;
         a.kill();
@@ -36,7 +36,7 @@ async fn a_leader_that_dies_is_followed_when_its_lease_has_expired() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_is_cut_off_stops_at_its_deadline() {
+async fn a_partitioned_leader_stops_at_its_deadline() {
     for store in stores() {
         let (server, a, b) = sound_two(&store).await;
         cut(&server, "a");

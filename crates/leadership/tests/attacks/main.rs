@@ -1,4 +1,4 @@
-//! E1 to E7, the attacks of `leadership::promise`, through the real gate and on virtual time. Each attack is tried with every rule in place,
+//! E1 to E7, the attacks of `leadership::promise`, through the real gate and on virtual time. Each attack is run with every rule in place,
 //! where it fails, and without the rule that stops it, where it succeeds; and with each store.
 
 mod handover;
@@ -40,25 +40,25 @@ async fn two(a: Model, b: Model) -> (Server, Instant, Replica, Replica) {
     (server, began, a, b)
 }
 
-/// Cuts a replica off from the Lease.
+/// Partitions a replica from the Lease.
 fn cut(server: &Server, name: &str) {
     server.set(name, |faults| (faults.lease_cut, faults.watch_muted) = (true, true));
 }
 
-/// Tells a story with all rules, which ends well, and with one rule broken, which does not.
-async fn told_twice(story: impl AsyncFn(Arc<dyn Store>, Rules) -> Vec<Create>, broken: Rules) {
+/// Runs an attack with all rules, where it must fail, and with `broken` rules, where it must succeed.
+async fn try_both_ways(attack: impl AsyncFn(Arc<dyn Store>, Rules) -> Vec<Create>, broken: Rules) {
     for store in stores() {
-        let strays = story(store.clone(), Rules::default()).await;
+        let strays = attack(store.clone(), Rules::default()).await;
         assert!(strays.is_empty(), "two writers: {strays:?}");
-        let strays = story(store, broken).await;
-        assert!(!strays.is_empty(), "nobody misses the rule");
+        let strays = attack(store, broken).await;
+        assert!(!strays.is_empty(), "the attack also fails without the rule");
     }
 }
 
-/// Creates have passed every check, then their process freezes for longer than its lease, and the bytes leave.
+/// Creates have passed every check. Then their process freezes for longer than its lease, and tries to send the bytes afterwards.
 #[tokio::test(start_paused = true)]
-async fn e1_bytes_that_leave_after_the_term_do_not_leave() {
-    let story = async |store, rules| {
+async fn e1_no_bytes_of_a_write_leave_after_the_term() {
+    let attack = async |store, rules| {
         let (server, began, a, b) = two(with(&store, rules), sound(&store)).await;
         a.freeze(seconds(40));
         cut(&server, "a");
@@ -66,13 +66,13 @@ async fn e1_bytes_that_leave_after_the_term_do_not_leave() {
         sleep(seconds(30)).await;
         server.strays_after(began)
     };
-    told_twice(story, Rules { may_leave: |_| true, ..Rules::default() }).await;
+    try_both_ways(attack, Rules { may_leave: |_| true, ..Rules::default() }).await;
 }
 
-/// The watch of a standby stalls, and its reads are lost, until what it saw last looks expired. Then a read shows a Lease that was renewed.
+/// The watch of a standby stalls, and its reads are lost, until the last Lease that it saw looks expired. Then a read shows a renewed Lease.
 #[tokio::test(start_paused = true)]
 async fn e2_a_lease_that_was_renewed_has_not_expired() {
-    let story = async |store, rules| {
+    let attack = async |store, rules| {
         let (server, began, _a, _b) = two(sound(&store), with(&store, rules)).await;
         server.set("a", |faults| faults.watch_late = seconds(1));
         cut(&server, "b");
@@ -81,13 +81,13 @@ async fn e2_a_lease_that_was_renewed_has_not_expired() {
         sleep(seconds(20)).await;
         server.strays_after(began)
     };
-    told_twice(story, Rules { is_free: |before, _, _| before.is_some(), ..Rules::default() }).await;
+    try_both_ways(attack, Rules { is_free: |before, _, _| before.is_some(), ..Rules::default() }).await;
 }
 
-/// Two standbys have seen the same Lease expire, and both take it.
+/// Two standbys have seen the same Lease expire, and both try to take it.
 #[tokio::test(start_paused = true)]
-async fn e3_one_of_two_takes_what_both_saw_expire() {
-    let story = async |store, rules| {
+async fn e3_one_of_two_candidates_takes_an_expired_lease() {
+    let attack = async |store, rules| {
         let (server, began) = (Server::default(), Instant::now());
         let a = Replica::start(&server, "a", sound(&store));
         a.leads_within(seconds(1)).await;
@@ -101,31 +101,31 @@ async fn e3_one_of_two_takes_what_both_saw_expire() {
         assert!(others.iter().any(Replica::leads) || !server.strays_after(began).is_empty());
         server.strays_after(began)
     };
-    told_twice(story, Rules { version: |_| None, ..Rules::default() }).await;
+    try_both_ways(attack, Rules { version: |_| None, ..Rules::default() }).await;
 }
 
-/// The answer to the last renewal before the leader is cut off is late.
+/// The leader is partitioned, and the response to its last renewal is late.
 #[tokio::test(start_paused = true)]
-async fn e4_a_term_counts_from_the_sending() {
-    let story = async |store, rules| {
+async fn e4_a_term_counts_from_the_sending_of_the_renewal() {
+    let attack = async |store, rules| {
         let (server, began, _a, _b) = two(with(&store, rules), sound(&store)).await;
         server.set("a", |faults| faults.answers_late = Duration::from_millis(4500));
         sleep(seconds(3)).await;
-        // Its next request for the Lease is lost, and its creates are as late as the lease allows.
+        // The next request for the Lease is lost, and the creates are as late as the lease allows.
         cut(&server, "a");
         server.set("a", |faults| faults.creates_late = Duration::from_millis(2500));
         sleep(seconds(30)).await;
         server.strays_after(began)
     };
-    told_twice(story, Rules { term_from: |_, answered| answered, ..Rules::default() }).await;
+    try_both_ways(attack, Rules { term_from: |_, answered| answered, ..Rules::default() }).await;
 }
 
-/// A person deletes, empties or overwrites the Lease of a leader that can reach the API server. Writes within 1 s do not count.
+/// A user deletes, empties or overwrites the Lease of a leader that can reach the API server. Writes within 1 s do not count.
 #[tokio::test(start_paused = true)]
-async fn e5_a_leader_whose_lease_is_not_its_own_any_more_stops() {
+async fn e5_a_leader_that_lost_its_lease_stops() {
     let overwritten = json!({ "holderIdentity": "somebody", "leaseDurationSeconds": 15 });
     for edit in [None, Some(json!({})), Some(overwritten)] {
-        let story = async |store, rules| {
+        let attack = async |store, rules| {
             let server = Server::default();
             let a = Replica::start(&server, "a", with(&store, rules));
             a.leads_within(seconds(1)).await;
@@ -135,14 +135,14 @@ async fn e5_a_leader_whose_lease_is_not_its_own_any_more_stops() {
             sleep(seconds(10)).await;
             server.strays_after(edited + seconds(1))
         };
-        told_twice(story, Rules { has_lost: |_| false, ..Rules::default() }).await;
+        try_both_ways(attack, Rules { has_lost: |_| false, ..Rules::default() }).await;
     }
 }
 
-/// During a rollout, the leader has a longer lease than the standby, and is cut off from it for longer than the short one.
+/// During a rollout, the leader has a longer lease duration than the standby. It is partitioned for longer than the shorter one.
 #[tokio::test(start_paused = true)]
-async fn e6_the_longer_lease_counts() {
-    let story = async |store, rules| {
+async fn e6_the_longer_lease_duration_counts() {
+    let attack = async |store, rules| {
         let (server, began, _a, b) =
             two(Model { timing: [60, 40, 2], ..sound(&store) }, Model { timing: [6, 4, 1], ..with(&store, rules) })
                 .await;
@@ -151,13 +151,13 @@ async fn e6_the_longer_lease_counts() {
         assert!(b.leads());
         server.strays_after(began)
     };
-    told_twice(story, Rules { wait: |own, _| own, ..Rules::default() }).await;
+    try_both_ways(attack, Rules { wait: |own, _| own, ..Rules::default() }).await;
 }
 
-/// The leader ends while creates have no answer, and they are executed later.
+/// The leader exits with unanswered creates, and they are executed later.
 #[tokio::test(start_paused = true)]
 async fn e7_a_lease_is_not_released_while_a_write_may_take_effect() {
-    let story = async |store, rules| {
+    let attack = async |store, rules| {
         let (server, began, a, b) = two(with(&store, rules), sound(&store)).await;
         server.set("a", |faults| faults.creates_unanswered = Some(seconds(5)));
         sleep(Duration::from_millis(250)).await;
@@ -166,5 +166,5 @@ async fn e7_a_lease_is_not_released_while_a_write_may_take_effect() {
         sleep(seconds(10)).await;
         server.strays_after(began)
     };
-    told_twice(story, Rules { may_release: |_| true, ..Rules::default() }).await;
+    try_both_ways(attack, Rules { may_release: |_| true, ..Rules::default() }).await;
 }

@@ -1,4 +1,4 @@
-//! A replica that creates ten pods a second while it leads.
+//! A replica that creates ten pods per second while it leads.
 
 use std::{
     io,
@@ -32,7 +32,7 @@ use tower::ServiceExt;
 
 use crate::server::Server;
 
-/// What a replica is made of.
+/// The settings of a replica.
 #[derive(Clone)]
 pub struct Model {
     pub rules: Rules,
@@ -81,7 +81,7 @@ impl Replica {
         elected.unwrap_or_else(|_| panic!("it does not lead after {limit:?}"));
     }
 
-    /// Stops the process before the gate: what it writes from now on leaves when the time is over.
+    /// Freezes the process before the gate: its writes leave only when the time is over.
     pub fn freeze(&self, time: Duration) {
         *self.ice.0.lock().unwrap() = Some((Instant::now(), Instant::now() + time));
     }
@@ -90,7 +90,7 @@ impl Replica {
         self.life.abort();
     }
 
-    /// Ends it in order.
+    /// Shuts it down cleanly.
     pub async fn end(self) -> Result<(), Lost> {
         self.stop.cancel();
         self.life.await.unwrap()
@@ -101,7 +101,7 @@ impl Replica {
     }
 }
 
-/// Writes until `stop`. Then what is in flight is dropped.
+/// Writes until `stop`. Then drops the writes in flight.
 async fn work(client: Client, leadership: Leadership, stop: CancellationToken) {
     let work = async {
         let mut writes = JoinSet::new();
@@ -138,7 +138,7 @@ fn writes(server: &Server, name: &str, ice: &Ice, rules: Rules) -> Client {
     Client::new(pool(gated), "default")
 }
 
-/// Since when, and until when, a process stands still.
+/// The beginning and end of a freeze.
 #[derive(Clone, Debug, Default)]
 struct Ice(Arc<Mutex<Option<(Instant, Instant)>>>);
 
@@ -148,7 +148,7 @@ impl Ice {
     }
 }
 
-/// A clock that stands still with its process.
+/// A clock that stands still while its process is frozen.
 #[derive(Debug)]
 struct FreezingClock {
     clock: Arc<dyn Clock>,
@@ -169,7 +169,7 @@ impl Clock for FreezingClock {
     }
 }
 
-/// A stream, perhaps with ice before its writing side.
+/// A stream whose writes a freeze may hold up.
 struct Line<S> {
     stream: S,
     connected: fn(&S) -> Connected,

@@ -22,10 +22,10 @@ use tokio::{
 };
 use tower::BoxError;
 
-/// How long a request, and how long its answer, takes.
+/// The latency of a request, and of its response.
 const LATENCY: Duration = Duration::from_millis(10);
 
-/// How many bytes of a create are on their way at most.
+/// At most this many bytes of a create are in transit.
 const WINDOW: usize = 1 << 16;
 
 /// What happens to the requests of one replica.
@@ -37,11 +37,11 @@ pub struct Faults {
     pub watch_muted: bool,
     /// Its watch of the Lease is late.
     pub watch_late: Duration,
-    /// The answers to its writes of the Lease are late.
+    /// The responses to its writes of the Lease are late.
     pub answers_late: Duration,
     /// Its creates arrive late.
     pub creates_late: Duration,
-    /// Its creates are executed late, and without an answer.
+    /// Its creates are executed late, and get no response.
     pub creates_unanswered: Option<Duration>,
 }
 
@@ -99,7 +99,7 @@ impl Server {
         creates
     }
 
-    /// Writes the Lease as a person does; `None` deletes it.
+    /// Writes the Lease as a user does; `None` deletes it.
     pub fn edit(&self, spec: Option<Value>) {
         let state = &mut *self.state();
         let name = state.lease.as_ref().unwrap()["metadata"]["name"].clone();
@@ -185,7 +185,7 @@ impl Server {
                 self.changed.notify_waiters();
                 (200, state.lease.clone().unwrap())
             }
-            other => panic!("nobody sends {other:?}"),
+            other => panic!("unexpected request {other:?}"),
         }
     }
 
@@ -213,7 +213,7 @@ impl Server {
         let (ours, theirs) = duplex(WINDOW);
         let (server, name) = (self.clone(), name.to_owned());
         let service = service_fn(move |_: Request<hyper::body::Incoming>| {
-            // It is executed whatever becomes of the connection.
+            // It is executed even if the connection breaks.
             let executed = tokio::spawn(server.clone().create(name.clone()));
             async move {
                 executed.await.unwrap();

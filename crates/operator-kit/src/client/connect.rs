@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxy_is_not_asked_for_what_is_near() {
+    fn local_and_excluded_hosts_bypass_the_proxy() {
         for (url, no_proxy, expected) in [
             ("https://127.0.0.1:6443", "", true),
             ("https://[::1]:6443", "", true),
@@ -161,34 +161,34 @@ mod tests {
         }
     }
 
-    /// The head of the first request that a proxy gets, whose URL is made of its address.
-    async fn asked_of_a_proxy(url: impl FnOnce(SocketAddr) -> String) -> String {
+    /// The head of the first request that a proxy gets. `url` makes its URL from its address.
+    async fn request_to_proxy(url: impl FnOnce(SocketAddr) -> String) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut config = Config::new("https://api.example.com:6443".parse().unwrap());
         config.proxy_url = Some(url(listener.local_addr().unwrap()).parse().unwrap());
         let metrics = crate::telemetry::metrics::Metrics::new(leadership::env::testing::virtual_env());
         let client = connect(&config, Purpose::Read, &metrics.requests()).unwrap();
-        let asking = tokio::spawn(async move { client.send(Request::new(Body::empty())).await });
+        let request = tokio::spawn(async move { client.send(Request::new(Body::empty())).await });
         let mut head = vec![0; 1024];
         let read = listener.accept().await.unwrap().0.read(&mut head).await.unwrap();
-        asking.abort();
+        request.abort();
         String::from_utf8_lossy(&head[..read]).to_lowercase()
     }
 
     #[tokio::test]
-    async fn a_proxy_is_told_who_asks() {
+    async fn credentials_in_the_url_of_a_proxy_are_sent_to_it() {
         for (url, expected) in
             [("http://me:p%40ss@PLACE", Some("bWU6cEBzcw==")), ("http://PLACE", None), ("PLACE", None)]
         {
-            let head = asked_of_a_proxy(|place| url.replace("PLACE", &place.to_string())).await;
+            let head = request_to_proxy(|place| url.replace("PLACE", &place.to_string())).await;
             assert!(head.starts_with("connect api.example.com:6443 http/1.1\r\n"), "{url}: {head}");
-            let told = head.lines().find_map(|line| line.strip_prefix("proxy-authorization: basic "));
-            assert_eq!(told, expected.map(str::to_lowercase).as_deref(), "{url}");
+            let sent = head.lines().find_map(|line| line.strip_prefix("proxy-authorization: basic "));
+            assert_eq!(sent, expected.map(str::to_lowercase).as_deref(), "{url}");
         }
     }
 
     #[test]
-    fn a_proxy_of_the_kubeconfig_is_none_of_the_environment() {
+    fn a_proxy_from_the_environment_is_recognised() {
         for (capitals, small, expected) in
             [("http://a:1", "", true), ("", "http://a:1", true), ("", "http://b:1", false)]
         {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_near_is_named_in_capitals_or_not() {
+    fn no_proxy_is_read_in_upper_and_lower_case() {
         for (capitals, small, expected) in [("a", "b", "a"), ("", "b", "b"), ("", "", "")] {
             let variable = |name: &str| match name {
                 "NO_PROXY" => Some(capitals.to_owned()),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_kernel_cannot_deliver_breaks_the_connection_before_the_lease_ends() {
+    async fn connections_for_writes_have_a_tcp_user_timeout() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let user_timeout = Duration::from_millis(1500);
@@ -231,19 +231,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_sent_is_counted() {
+    async fn requests_are_counted() {
         use crate::telemetry::metrics::{Format, Metrics};
         let metrics = Metrics::new(leadership::env::testing::virtual_env());
-        let nobody = Config::new("http://127.0.0.1:1".parse().unwrap());
-        let client = connect(&nobody, Purpose::Read, &metrics.requests()).unwrap();
-        client.send(Request::get("/api").body(Body::empty()).unwrap()).await.expect_err("nobody listens");
+        let config = Config::new("http://127.0.0.1:1".parse().unwrap());
+        let client = connect(&config, Purpose::Read, &metrics.requests()).unwrap();
+        client.send(Request::get("/api").body(Body::empty()).unwrap()).await.expect_err("no server listens");
         let text = metrics.text(Format::OpenMetrics).unwrap();
         let counted = r#"rest_client_requests_total{code="<error>",method="GET",host="127.0.0.1:1"} 1"#;
         assert!(text.contains(counted), "{text}");
     }
 
     #[tokio::test]
-    async fn the_reading_client_sends_nothing_that_could_change_something() {
+    async fn the_read_only_client_refuses_to_send_writes() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let metrics = crate::telemetry::metrics::Metrics::new(leadership::env::testing::virtual_env());
@@ -251,7 +251,7 @@ mod tests {
         let request = Request::post("/api/v1/namespaces/a/pods").body(Body::empty()).unwrap();
         let refused = client.send(request).await.expect_err("it only reads").to_string();
         assert!(refused.contains("the read-only client refuses to send POST /api/v1/namespaces/a/pods"), "{refused}");
-        let nobody = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
-        assert!(nobody.is_err(), "it did not even connect");
+        let accepted = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
+        assert!(accepted.is_err(), "it did not even connect");
     }
 }

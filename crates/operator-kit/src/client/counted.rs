@@ -53,7 +53,7 @@ mod tests {
     use crate::telemetry::metrics::{Format, Metrics};
     use leadership::env::testing::virtual_env;
 
-    /// An API server that says nothing at `/never`, and breaks the connection at `/broken`.
+    /// An API server that never responds at `/never`, and breaks the connection at `/broken`.
     async fn serve(request: Request<Body>) -> Result<Response<Body>, BoxError> {
         match request.uri().path() {
             "/never" => pending().await,
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn every_request_is_counted_once_whatever_becomes_of_it() {
+    fn every_request_is_counted_once_whatever_its_outcome() {
         let metrics = Metrics::new(virtual_env());
         let counted = counted(tower::service_fn(serve), metrics.requests());
         let call = |method: Method, path: &str| {
@@ -80,7 +80,7 @@ mod tests {
         let line = |code: &str, method: &str| {
             format!(r#"rest_client_requests_total{{code="{code}",method="{method}",host="host"}} 1"#)
         };
-        // A watch goes on after this.
+        // The response is counted at its beginning, as a watch goes on for long.
         let answer = call(Method::GET, "/").now_or_never().unwrap().unwrap();
         assert_eq!(counts(), [line("404", "GET")]);
         drop(answer);

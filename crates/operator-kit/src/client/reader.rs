@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    /// What is read of the pod `web-1` where this is the answer.
+    /// Reads the pod `web-1` and gets this response.
     async fn read(code: u16, body: &str) -> Result<Option<DynamicObject>, ReadError> {
         let body = body.to_owned();
         let service = tower::service_fn(move |_: Request<Body>| {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_word_about_the_object_proves_that_it_does_not_exist() {
+    async fn only_a_not_found_for_the_object_proves_its_absence() {
         let status = |reason: &str, details| {
             let status =
                 json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": reason, "details": details });
@@ -191,9 +191,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_foreign_answer_is_told_in_short() {
+    async fn a_foreign_response_is_cut_in_the_error() {
         let page = format!("<html>\n<body>{}", "no gateway ".repeat(1000));
-        let told = in_full(&read(502, &page).await.unwrap_err());
-        assert!(told.starts_with("502 Bad Gateway: <html> <body>no gateway no gateway") && told.len() < 250, "{told}");
+        let text = in_full(&read(502, &page).await.unwrap_err());
+        assert!(text.starts_with("502 Bad Gateway: <html> <body>no gateway no gateway") && text.len() < 250, "{text}");
     }
 }

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_called_as_the_api_calls_them() {
+    fn spans_are_named_by_verb_and_resource() {
         for (method, path, name, template) in [
             (Method::POST, "/api/v1/namespaces/a/pods", "create pods", "/api/v1/namespaces/{namespace}/pods"),
             (Method::GET, "/api/v1/pods", "list pods", "/api/v1/pods"),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_is_told_with_its_port_and_without_brackets() {
+    fn a_destination_has_a_port_and_a_host_without_brackets() {
         for (url, host, port, base) in [
             ("https://host/", "host", 443, "https://host"),
             ("http://host/behind/a/proxy/", "host", 80, "http://host/behind/a/proxy"),

@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// A watch that is answered with this code, in these pieces.
+    /// A watch whose response has this code and these pieces.
     async fn answered(
         code: u16,
         pieces: &[&'static str],
@@ -131,18 +131,18 @@ mod tests {
         super::events(&reader, request).await
     }
 
-    /// What is understood of an answer that comes in these pieces, up to its end or an error.
-    async fn told(pieces: &[&'static str]) -> Vec<String> {
+    /// What is decoded of a response in these pieces, up to its end or an error.
+    async fn decoded(pieces: &[&'static str]) -> Vec<String> {
         let mut events = answered(200, pieces).await.unwrap();
-        let mut told = Vec::new();
+        let mut decoded = Vec::new();
         while let Some(event) = events.next().await {
             let is_last = event.is_err();
-            told.push(match event {
+            decoded.push(match event {
                 Ok(WatchEvent::Added(object)) => format!("added {}", object.name),
                 Ok(WatchEvent::Deleted(object)) => format!("deleted {}", object.name),
                 Ok(WatchEvent::Bookmark(bookmark)) => format!("bookmark {}", bookmark.metadata.resource_version),
                 Ok(_) => "another".to_owned(),
-                Err(kube::Error::Api(status)) => format!("refused {}", status.code),
+                Err(kube::Error::Api(status)) => format!("rejected {}", status.code),
                 Err(kube::Error::SerdeError(_)) => "no event".to_owned(),
                 Err(_) => "failed".to_owned(),
             });
@@ -150,20 +150,20 @@ mod tests {
                 break;
             }
         }
-        told
+        decoded
     }
 
     #[tokio::test]
-    async fn events_are_told_however_their_bytes_come() {
+    async fn events_are_decoded_however_their_bytes_arrive() {
         let a = r#"{"type":"ADDED","object":{"name":"a"}}"#;
         let lines = [a, "\n", r#"{"type":"DELETED","#, r#""object":{"name":"b"}}"#, "\n"];
-        assert_eq!(told(&lines).await, ["added a", "deleted b"]);
+        assert_eq!(decoded(&lines).await, ["added a", "deleted b"]);
         let both =
             "{\"type\":\"ADDED\",\"object\":{\"name\":\"a\"}}\n{\"type\":\"DELETED\",\"object\":{\"name\":\"b\"}}\n";
-        assert_eq!(told(&[both]).await, ["added a", "deleted b"]);
+        assert_eq!(decoded(&[both]).await, ["added a", "deleted b"]);
         let bookmark = "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"7\"}}}\n";
-        assert_eq!(told(&[bookmark]).await, ["bookmark 7"]);
-        assert_eq!(told(&[]).await, [""; 0]);
+        assert_eq!(decoded(&[bookmark]).await, ["bookmark 7"]);
+        assert_eq!(decoded(&[]).await, [""; 0]);
     }
 
     /// A watch of pods that Kubernetes 1.36 sent, with a bookmark.
@@ -179,59 +179,59 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_in_the_middle_of_a_line_loses_that_line_alone() {
+    async fn an_end_in_the_middle_of_a_line_loses_only_that_line() {
         let a = "{\"type\":\"ADDED\",\"object\":{\"name\":\"a\"}}\n";
-        assert_eq!(told(&[a, r#"{"type":"DELE"#]).await, ["added a"]);
-        assert_eq!(told(&[a, r#"{"type":"DELE"#, "cut"]).await, ["added a"]);
-        assert_eq!(told(&[a, "broken"]).await, ["added a", "failed"]);
+        assert_eq!(decoded(&[a, r#"{"type":"DELE"#]).await, ["added a"]);
+        assert_eq!(decoded(&[a, r#"{"type":"DELE"#, "cut"]).await, ["added a"]);
+        assert_eq!(decoded(&[a, "broken"]).await, ["added a", "failed"]);
     }
 
-    /// Otherwise the next watch would continue after the event that is lost.
+    /// Otherwise the next watch would continue after the lost event.
     #[tokio::test]
-    async fn nothing_follows_a_line_that_is_not_whole() {
+    async fn a_watch_ends_at_an_incomplete_line() {
         let a = "{\"type\":\"ADDED\",\"object\":{\"name\":\"a\"}}\n";
-        assert_eq!(told(&[a, "{\"type\":\"DELE\n", a]).await, ["added a"]);
-        assert_eq!(told(&["\n", a, "\r\n", a]).await, ["added a", "added a"], "an empty line is nothing");
+        assert_eq!(decoded(&[a, "{\"type\":\"DELE\n", a]).await, ["added a"]);
+        assert_eq!(decoded(&["\n", a, "\r\n", a]).await, ["added a", "added a"], "empty lines are skipped");
     }
 
     #[tokio::test]
-    async fn the_last_event_need_not_end_its_line() {
+    async fn the_last_event_needs_no_newline() {
         let a = r#"{"type":"ADDED","object":{"name":"a"}}"#;
-        assert_eq!(told(&[a]).await, ["added a"]);
-        assert_eq!(told(&[a, "\n", a]).await, ["added a", "added a"]);
+        assert_eq!(decoded(&[a]).await, ["added a"]);
+        assert_eq!(decoded(&[a, "\n", a]).await, ["added a", "added a"]);
     }
 
     #[tokio::test]
-    async fn a_refusal_is_told_with_or_without_an_end_of_its_line() {
-        let refusal = r#"{"kind":"Status","status":"Failure","message":"no","reason":"Expired","code":410}"#;
-        assert_eq!(told(&[refusal]).await, ["refused 410"]);
-        assert_eq!(told(&[refusal, "\n"]).await, ["refused 410"]);
-        assert_eq!(told(&["<html>"]).await, ["no event"]);
+    async fn a_status_is_decoded_with_or_without_a_newline() {
+        let status = r#"{"kind":"Status","status":"Failure","message":"no","reason":"Expired","code":410}"#;
+        assert_eq!(decoded(&[status]).await, ["rejected 410"]);
+        assert_eq!(decoded(&[status, "\n"]).await, ["rejected 410"]);
+        assert_eq!(decoded(&["<html>"]).await, ["no event"]);
     }
 
     #[tokio::test]
-    async fn an_object_that_is_no_event_is_no_refusal_either() {
+    async fn an_object_that_is_neither_event_nor_status_is_an_error() {
         for object in ["{}", r#"{"error":"overloaded"}"#, r#"{"kind":"Pod","metadata":{"name":"a"}}"#] {
-            assert_eq!(told(&[object, "\n"]).await, ["no event"], "{object}");
+            assert_eq!(decoded(&[object, "\n"]).await, ["no event"], "{object}");
         }
-        assert_eq!(told(&[r#"{"kind":"Status","status":"Failure","message":"no"}"#]).await, ["refused 0"]);
+        assert_eq!(decoded(&[r#"{"kind":"Status","status":"Failure","message":"no"}"#]).await, ["rejected 0"]);
     }
 
-    /// With which Status a watch ends that is answered so.
-    async fn refused(code: u16, pieces: &[&'static str]) -> Status {
+    /// The Status with which a watch fails that gets this response.
+    async fn rejected(code: u16, pieces: &[&'static str]) -> Status {
         match answered(code, pieces).await {
             Err(kube::Error::Api(status)) => *status,
-            Err(error) => panic!("no refusal: {error}"),
-            Ok(_) => panic!("answered"),
+            Err(error) => panic!("no Status: {error}"),
+            Ok(_) => panic!("accepted"),
         }
     }
 
     #[tokio::test]
-    async fn a_refusal_need_not_be_a_status() {
+    async fn a_rejection_need_not_be_a_status() {
         let status =
-            refused(410, &[r#"{"kind":"Status","status":"Failure","#, r#""reason":"Expired","code":410}"#]).await;
+            rejected(410, &[r#"{"kind":"Status","status":"Failure","#, r#""reason":"Expired","code":410}"#]).await;
         assert_eq!((status.code, status.reason.as_str()), (410, "Expired"));
-        let without_code = refused(503, &[r#"{"kind":"Status","status":"Failure","message":"no"}"#]).await;
+        let without_code = rejected(503, &[r#"{"kind":"Status","status":"Failure","message":"no"}"#]).await;
         assert_eq!((without_code.code, without_code.message.as_str()), (503, "no"));
         let cases: [(u16, &[&'static str], &str); 5] = [
             (429, &["Too many requests, please ", "try again later.\n"], "Too many requests, please try again later."),
@@ -241,10 +241,10 @@ mod tests {
             (504, &[], "without a reason"),
         ];
         for (code, pieces, message) in cases {
-            let status = refused(code, pieces).await;
+            let status = rejected(code, pieces).await;
             assert_eq!((status.code, status.message.as_str()), (code, message));
         }
         let endless = [["0123456789"; 100].concat().leak() as &'static str; 100];
-        assert_eq!(refused(500, &endless).await.message.len(), 200);
+        assert_eq!(rejected(500, &endless).await.message.len(), 200);
     }
 }

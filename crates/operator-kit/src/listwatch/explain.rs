@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_probes_name_the_class_of_the_failure_and_repeat_nothing() {
+    fn probes_name_the_kind_of_failure_and_no_details() {
         const SECRET: &str = "top-secret";
         let away = || kube::Error::Service(SECRET.into());
         let unreadable = || kube::Error::SerdeError(serde_json::from_str::<u32>("\"top-secret\"").unwrap_err());

@@ -128,6 +128,6 @@ mod tests {
         sets.listed();
         others.listed();
         pods.waits("the API server is away".to_owned());
-        assert_eq!(synced.verdict(), Ok(()), "the caches were whole once");
+        assert_eq!(synced.verdict(), Ok(()), "the caches were complete once");
     }
 }

@@ -1,4 +1,4 @@
-//! When lists and watches are asked for, and what is said about it, by how the API server answers.
+//! When lists and watches are sent and what is logged, depending on the responses of the API server.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ use tower::BoxError;
 use super::{synced::Synced, *};
 use leadership::env::testing::virtual_env;
 
-/// The code and the body with which a watch is answered, and after how many seconds its connection is cut; after 0 it ends.
+/// The code and body of the response to a watch, and after how many seconds its connection is cut. With 0, the response ends normally.
 type Answer = (u16, &'static str, u64);
 
 const LIST: Answer = (200, r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#, 0);
@@ -27,18 +27,18 @@ const EXPIRED: Answer = (
     0,
 );
 
-/// What came of a list-watch.
+/// The requests and logs of a list-watch.
 #[derive(Debug, Default)]
 struct Asked {
-    /// When lists were asked for, in tenths of a second.
+    /// When lists were sent, in tenths of a second.
     lists: Vec<u128>,
-    /// When watches were.
+    /// When watches were sent, in tenths of a second.
     watches: Vec<u128>,
-    /// What was logged, but for debugging.
+    /// The log, without debug lines.
     log: Vec<String>,
 }
 
-/// Something that is watched.
+/// A watched object.
 #[derive(Deserialize)]
 struct Thing {
     version: u64,
@@ -51,15 +51,15 @@ impl Watched for Thing {
 }
 
 fn body((_, text, lives): Answer) -> impl http_body::Body<Data = Bytes, Error = BoxError> + Send + 'static {
-    let told = stream::iter([Ok::<_, BoxError>(Frame::data(Bytes::from_static(text.as_bytes())))]);
+    let text = stream::iter([Ok::<_, BoxError>(Frame::data(Bytes::from_static(text.as_bytes())))]);
     let cut = stream::iter((lives > 0).then_some(lives)).then(|lives| async move {
         sleep(Duration::from_secs(lives)).await;
         Err::<Frame<Bytes>, _>(BoxError::from("connection reset by peer"))
     });
-    StreamBody::new(told.chain(cut))
+    StreamBody::new(text.chain(cut))
 }
 
-/// Lists and watches for so many seconds; `answer` says how the watch of this number, from 1 on, is answered.
+/// Lists and watches for so many seconds. `answer` is the response to each watch, by its number from 1 on.
 async fn asked(seconds: u64, answer: fn(usize) -> Answer) -> Asked {
     let (start, asked) = (Instant::now(), Arc::new(Mutex::new(Asked::default())));
     let noted = Arc::clone(&asked);
@@ -86,35 +86,35 @@ async fn asked(seconds: u64, answer: fn(usize) -> Answer) -> Asked {
     assert!(timeout(Duration::from_secs(seconds), running).await.is_err(), "it never ends");
     drop(logs);
     let mut asked = std::mem::take(&mut *asked.lock().unwrap());
-    let said = std::fs::read_to_string(log.path()).unwrap();
-    asked.log = said.lines().filter(|line| line.contains("things")).map(str::to_owned).collect();
+    let text = std::fs::read_to_string(log.path()).unwrap();
+    asked.log = text.lines().filter(|line| line.contains("things")).map(str::to_owned).collect();
     asked
 }
 
-/// Asserts that this was said, in these words, and no more.
+/// Asserts that the log has exactly these lines, which contain these words.
 #[track_caller]
-fn said(asked: &Asked, words: &[&str]) {
+fn logged(asked: &Asked, words: &[&str]) {
     let log = &asked.log;
     assert!(log.len() == words.len() && log.iter().zip(words).all(|(line, words)| line.contains(words)), "{log:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_refused_in_plain_text_goes_on_later_each_time_without_a_list() {
+async fn a_watch_rejected_in_plain_text_backs_off_without_a_relist() {
     let asked = asked(70, |number| if number <= 4 { BUSY } else { (200, "", 60) }).await;
     assert_eq!(asked.lists, [0]);
     assert_eq!(asked.watches, [0, 5, 15, 35, 75, 680]);
-    said(&asked, &["cannot watch things, trying again: 429 Too Many Requests: Too many", "answers for things again"]);
+    logged(&asked, &["cannot watch things, trying again: 429 Too Many Requests: Too many", "answers for things again"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_gone_once_begins_anew_at_once() {
+async fn a_watch_that_expires_once_relists_at_once() {
     let asked = asked(60, |number| if number == 1 { EXPIRED } else { (200, "", 100) }).await;
     assert_eq!((&asked.lists[..], &asked.watches[..]), (&[0, 5][..], &[0, 5][..]));
-    said(&asked, &[]);
+    logged(&asked, &[]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_that_are_gone_again_and_again_begin_anew_later_each_time() {
+async fn watches_that_keep_failing_relist_with_backoff() {
     let cases: [fn(usize) -> Answer; 3] = [|_| EXPIRED, |_| (404, "404 page not found\n", 0), |_| (200, "<html>", 0)];
     for gone in cases {
         let asked = asked(30, gone).await;
@@ -124,11 +124,11 @@ async fn watches_that_are_gone_again_and_again_begin_anew_later_each_time() {
     }
     let asked = asked(60, |number| if number <= 4 { EXPIRED } else { (200, "", 100) }).await;
     assert_eq!(asked.lists, [0, 5, 15, 35, 75]);
-    said(&asked, &["cannot watch things, trying again: Expired: too old", "answers for things again"]);
+    logged(&asked, &["cannot watch things, trying again: Expired: too old", "answers for things again"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_gone_after_an_outage_begins_anew_at_once() {
+async fn a_watch_that_expires_after_an_outage_relists_at_once() {
     let answer = |number| match number {
         1..=6 => (200, "", 1),
         7 => EXPIRED,
@@ -139,29 +139,29 @@ async fn a_watch_that_is_gone_after_an_outage_begins_anew_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_cut_while_nothing_happens_is_asked_for_at_once() {
+async fn a_quiet_watch_that_is_cut_restarts_at_once() {
     let asked = asked(100, |_| QUIET).await;
     assert_eq!(asked.lists, [0]);
     assert_eq!(asked.watches, [0, 205, 410, 615, 820]);
-    said(&asked, &[]);
+    logged(&asked, &[]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_watches_end_as_soon_as_they_begin_is_said() {
+async fn watches_that_end_immediately_are_logged() {
     let asked = asked(70, |number| if number <= 4 { (200, "", 0) } else { (200, "", 60) }).await;
     assert_eq!((&asked.lists[..], &asked.watches[..5]), (&[0][..], &[0, 5, 15, 35, 75][..]));
-    said(&asked, &["the watch of things ends as soon as it is idle", "answers for things again"]);
+    logged(&asked, &["the watch of things ends as soon as it is idle", "answers for things again"]);
 }
 
-/// A list of two pages, of which each is refused as often as it says, and how often each was asked for.
-async fn pages(refused: [usize; 2]) -> (Result<(usize, u64), ReadError>, [usize; 2]) {
+/// Lists two pages, where the first requests for each are rejected this often. Also returns how often each page was requested.
+async fn pages(rejected: [usize; 2]) -> (Result<(usize, u64), ReadError>, [usize; 2]) {
     let asked = Arc::new(Mutex::new([0; 2]));
     let noted = Arc::clone(&asked);
     let service = tower::service_fn(move |request: Request<Body>| {
         let page = usize::from(request.uri().query().is_some_and(|query| query.contains("continue=")));
         let mut noted = noted.lock().unwrap();
         noted[page] += 1;
-        let (code, text) = match (noted[page] > refused[page], page) {
+        let (code, text) = match (noted[page] > rejected[page], page) {
             (false, _) => (429, "Too many requests"),
             (true, 0) => (200, r#"{"metadata":{"resourceVersion":"7","continue":"on"},"items":[{"version":1}]}"#),
             (true, _) => (200, r#"{"metadata":{"resourceVersion":"7"},"items":[{"version":2}]}"#),
@@ -178,21 +178,18 @@ async fn pages(refused: [usize; 2]) -> (Result<(usize, u64), ReadError>, [usize;
 }
 
 #[tokio::test]
-async fn a_page_that_cannot_be_read_does_not_cost_those_before_it() {
+async fn a_failed_later_page_is_retried_without_the_pages_before_it() {
     let (listed, asked) = pages([0, 1]).await;
     assert_eq!((listed.unwrap(), asked), ((2, 7), [1, 2]));
-    for (refused, expected) in [([1, 0], [1, 0]), ([0, 2], [1, 2])] {
-        let (listed, asked) = pages(refused).await;
+    for (rejected, expected) in [([1, 0], [1, 0]), ([0, 2], [1, 2])] {
+        let (listed, asked) = pages(rejected).await;
         assert!(listed.is_err());
-        assert_eq!(
-            asked, expected,
-            "the first page costs nothing that was read, and none is asked for again and again"
-        );
+        assert_eq!(asked, expected, "a failed first page is not retried, and a later one only once");
     }
 }
 
 #[tokio::test]
-async fn an_answer_without_items_is_no_empty_list() {
+async fn a_response_without_items_is_not_an_empty_list() {
     for (items, expected) in [(r#","items":[]"#, Some(0)), (r#","items":null"#, Some(0)), ("", None)] {
         let service = tower::service_fn(move |_: Request<Body>| {
             let text = format!(r#"{{"metadata":{{"resourceVersion":"7"}}{items}}}"#);
@@ -212,7 +209,7 @@ fn versions_are_numbers() {
     assert_eq!(version(""), 0);
 }
 
-/// What was asked of a collection of things of these sizes: how many, and from which on. And the versions of what came of it.
+/// Lists things of these sizes. Returns the limit and offset of each request, and the versions of the listed things.
 async fn listed(sizes: &[usize]) -> (Vec<(usize, usize)>, Vec<u64>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let (noted, sizes) = (Arc::clone(&asked), sizes.to_vec());
@@ -226,7 +223,7 @@ async fn listed(sizes: &[usize]) -> (Vec<(usize, usize)>, Vec<u64>) {
         let items = (from..to).map(thing).collect::<Vec<_>>().join(",");
         let next = if to < sizes.len() { to.to_string() } else { String::new() };
         let text = format!(r#"{{"metadata":{{"resourceVersion":"7","continue":"{next}"}},"items":[{items}]}}"#);
-        // As it comes from a connection: in pieces.
+        // In pieces, as from a connection.
         let pieces: Vec<_> =
             text.as_bytes().chunks(100_000).map(|piece| Ok(Frame::data(piece.to_vec().into()))).collect();
         async move { Ok::<_, BoxError>(Response::new(StreamBody::new(stream::iter::<Vec<Result<_, BoxError>>>(pieces)))) }
@@ -250,25 +247,25 @@ async fn pages_of_small_objects_grow() {
 }
 
 #[tokio::test]
-async fn a_page_that_has_too_many_bytes_is_asked_for_again_with_fewer_objects() {
+async fn a_page_with_too_many_bytes_is_retried_with_fewer_objects() {
     let (asked, things) = listed(&[1_000_000; 8]).await;
     assert_eq!(asked, [(100, 0), (25, 0), (6, 0), (1, 0), (2, 1), (2, 3), (2, 5), (2, 7)]);
     assert_eq!(things, (0..8).collect::<Vec<u64>>());
 }
 
 #[tokio::test]
-async fn an_object_that_is_larger_than_a_page_may_be_comes_by_itself_and_pages_grow_again() {
+async fn an_object_larger_than_a_page_comes_alone_and_pages_grow_again() {
     let sizes = [&[100; 110][..], &[2 * crate::budget::LARGE, crate::budget::LARGE], &[100; 100]].concat();
     let (asked, things) = listed(&sizes).await;
     let around = [(100, 0), (400, 100), (100, 100), (25, 100), (6, 100), (24, 106), (6, 106), (1, 106)];
-    assert_eq!(asked[..8], around, "what was read is not read again");
+    assert_eq!(asked[..8], around, "earlier pages are not read again");
     assert_eq!(asked[8..14], [(4, 107), (1, 107), (4, 108), (1, 108), (4, 109), (1, 109)]);
     assert_eq!(asked[14..], [(4, 110), (1, 110), (1, 111), (1, 112), (4, 113), (16, 117), (64, 133), (256, 197)]);
     assert_eq!(things, (0..212).collect::<Vec<u64>>());
 }
 
 #[test]
-fn a_page_holds_what_takes_half_of_what_it_may_have() {
+fn the_next_limit_fills_half_of_a_page() {
     let half = crate::budget::LARGE / 2;
     for (limit, bytes, next) in [(100, 0, 400), (400, 1, 500), (100, half, 100), (100, half / 2, 200), (1, half + 1, 1)]
     {

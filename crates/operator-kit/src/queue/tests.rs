@@ -1,4 +1,4 @@
-//! When keys are handed out, and what wakes them.
+//! When keys are handed out, and which triggers wake them.
 
 use super::*;
 use crate::telemetry::metrics::{Format, Metrics};
@@ -42,7 +42,7 @@ async fn a_key_is_never_handed_out_twice_at_once() {
     assert_eq!(assert_ready!(task::spawn(queue.next()).poll()), (key("a"), "pod"));
 }
 
-/// What wakes the next key, and after how many milliseconds.
+/// The trigger of the next key, and after how many milliseconds it comes.
 async fn woken(queue: &Queue, env: &Env) -> (Trigger, i128) {
     let from = env.now();
     let (_, trigger) = queue.next().await;
@@ -50,26 +50,26 @@ async fn woken(queue: &Queue, env: &Env) -> (Trigger, i128) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn news_that_can_wait_is_gathered() {
+async fn paced_keys_are_batched() {
     let env = virtual_env();
     let (queue, _) = queue();
     let far = env.now() + SignedDuration::from_mins(1);
     let next = || woken(&queue, &env);
     queue.add_paced(key("a"), "pod");
-    assert_eq!(next().await, ("pod", 0), "at once after a rest");
+    assert_eq!(next().await, ("pod", 0), "at once after a pause");
     queue.add_paced(key("a"), "pod");
     queue.add_paced(key("a"), "pod");
     queue.done(&key("a"), Some((far, RESYNC)));
-    assert_eq!(next().await, ("pod", 1000), "what came while it was reconciled");
+    assert_eq!(next().await, ("pod", 1000), "changes during the reconcile");
     queue.done(&key("a"), Some((far, RESYNC)));
     tokio::time::advance(std::time::Duration::from_millis(40)).await;
     queue.add_paced(key("a"), "pod");
     queue.add_paced(key("a"), "pod");
-    assert_eq!(next().await, ("pod", 960), "what came right after");
+    assert_eq!(next().await, ("pod", 960), "changes right after it");
     queue.done(&key("a"), Some((far, RESYNC)));
     queue.add_paced(key("a"), "pod");
     queue.add(key("a"), "spec");
-    assert_eq!(next().await, ("spec", 0), "what cannot wait takes the rest along");
+    assert_eq!(next().await, ("spec", 0), "an urgent trigger includes the paced ones");
     queue.done(&key("a"), Some((env.now() + SignedDuration::from_millis(10), ALARM)));
     queue.add_paced(key("a"), "pod");
     assert_eq!(next().await, ("alarm", 10), "an earlier alarm stays");
@@ -98,7 +98,7 @@ async fn the_last_alarm_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_at_rest_is_told_from_one_that_has_something_left_to_do() {
+async fn a_key_at_rest_is_woken_by_a_resync() {
     let env = virtual_env();
     let (queue, _) = queue();
     queue.add(key("a"), "spec");
@@ -135,7 +135,7 @@ async fn waiting_and_work_are_measured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_standby_nothing_waits() {
+async fn a_closed_queue_keeps_nothing() {
     let (queue, metrics) = closed();
     for name in ["gone", "too", "stays"] {
         queue.add(key(name), "spec");
@@ -145,7 +145,7 @@ async fn in_a_standby_nothing_waits() {
     assert_pending!(task::spawn(queue.next()).poll());
     measures(&metrics, &[("depth", "0"), ("adds_total", "0")]);
     queue.open(64);
-    assert_pending!(task::spawn(queue.next()).poll(), "nothing was kept");
+    assert_pending!(task::spawn(queue.next()).poll(), "no key was kept");
     queue.add(key("new"), "spec");
     for name in ["new", "stays"] {
         queue.add(key(name), "term");
@@ -182,7 +182,7 @@ async fn a_key_that_is_due_waits_for_a_place() {
     measures(&metrics, &waits);
 }
 
-/// The keys that are handed out, in this order, until no other one may be.
+/// The keys that are handed out, in this order, until no more are.
 fn handed_out(queue: &Queue) -> Vec<String> {
     let next = || match task::spawn(queue.next()).poll() {
         std::task::Poll::Ready((key, _)) => Some(key.to_string()),
@@ -245,7 +245,7 @@ async fn keys_that_failed_wait_behind_the_others_of_their_namespace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_was_due_while_it_was_reconciled_has_not_waited_meanwhile() {
+async fn time_being_reconciled_does_not_count_as_waiting() {
     let env = virtual_env();
     let (queue, metrics) = queue();
     queue.add(key("a"), "spec");

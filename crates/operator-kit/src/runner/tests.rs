@@ -1,4 +1,4 @@
-//! What every controller shows of itself, tried with one that does nothing.
+//! The runner, with a controller that does nothing: its probes, metrics and queue.
 
 use jiff::SignedDuration;
 use tokio::time::advance;
@@ -8,7 +8,7 @@ use super::*;
 use crate::listwatch::synced::Listing;
 use leadership::LeaderState;
 
-/// A controller of nothing, with one watch, which the test plays.
+/// A controller that does nothing. The test plays its one watch.
 struct Idle {
     queue: Queue,
     synced: Synced,
@@ -54,7 +54,7 @@ impl Controller for Idle {
     }
 }
 
-/// The controller, what surrounds it, and what plays its watch and its election.
+/// The controller, its context, its watch and its election.
 fn idle(api_is_away: bool) -> (Arc<Idle>, Context, Listing, LeaderState) {
     idle_in(leadership::env::testing::virtual_env(), api_is_away)
 }
@@ -76,8 +76,8 @@ fn worker(health: &Health) -> Result<(), String> {
     health.liveness().get("idle-worker").cloned().expect("the worker has a pulse")
 }
 
-/// Lets time pass as a loop that turns sees it: in small steps.
-async fn turning(worker: &mut task::Spawn<impl Future<Output = ()>>, health: &Health) {
+/// Lets time pass in small steps, and polls the loop after each.
+async fn assert_live(worker: &mut task::Spawn<impl Future<Output = ()>>, health: &Health) {
     for _ in 0..100 {
         advance(Duration::from_secs(15)).await;
         assert_pending!(worker.poll());
@@ -86,15 +86,15 @@ async fn turning(worker: &mut task::Spawn<impl Future<Output = ()>>, health: &He
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_lives_while_it_turns_whatever_it_waits_for() {
+async fn a_polled_worker_is_live_whatever_it_waits_for() {
     let (controller, context, listing, mut leader_state) = idle(true);
     let (health, stop) = (context.health.clone(), context.stop.clone());
     let mut running = task::spawn(Box::pin(run(controller, context)));
-    turning(&mut running, &health).await;
+    assert_live(&mut running, &health).await;
     listing.listed();
-    turning(&mut running, &health).await;
+    assert_live(&mut running, &health).await;
     leader_state.begin(None);
-    turning(&mut running, &health).await;
+    assert_live(&mut running, &health).await;
 
     advance(Duration::from_secs(61)).await;
     assert_eq!(worker(&health), Err("the loop has not turned for 61 s, limit 1m".to_owned()), "it was not polled");
@@ -107,32 +107,32 @@ async fn a_worker_lives_while_it_turns_whatever_it_waits_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_works_turns() {
+async fn a_leading_worker_is_live_only_while_it_is_polled() {
     let (controller, context, listing, mut leader_state) = idle(false);
     let health = context.health.clone();
     listing.listed();
     leader_state.begin(None);
     let mut running = task::spawn(Box::pin(run(controller, context)));
-    turning(&mut running, &health).await;
+    assert_live(&mut running, &health).await;
     advance(Duration::from_secs(61)).await;
     assert!(worker(&health).is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_controller_is_ready_when_its_caches_are() {
-    let (controller, context, listing, _office) = idle(false);
+    let (controller, context, listing, _leader_state) = idle(false);
     let health = context.health.clone();
     let caches = || health.readiness().get("idle-caches").cloned().expect("its caches are checked");
     let _running = run(controller, context);
-    assert_eq!(caches(), Err("waiting for the first list of things".to_owned()), "before anything was polled");
+    assert_eq!(caches(), Err("waiting for the first list of things".to_owned()), "before the first poll");
     listing.waits("the API server is away".to_owned());
     assert_eq!(caches(), Err("the API server is away".to_owned()));
     listing.listed();
-    assert_eq!(caches(), Ok(()), "it need not lead");
+    assert_eq!(caches(), Ok(()), "it does not need to lead");
 }
 
 #[tokio::test(start_paused = true)]
-async fn reconciles_are_counted_by_what_comes_next() {
+async fn reconciles_are_counted_by_outcome() {
     let (controller, context, listing, mut leader_state) = idle(false);
     let (metrics, stop) = (context.metrics.clone(), context.stop.clone());
     listing.listed();
@@ -149,13 +149,13 @@ async fn reconciles_are_counted_by_what_comes_next() {
     let of =
         |result: &str| value(&format!(r#"controller_runtime_reconcile_total{{controller="idle",result="{result}"}}"#));
     assert_eq!((of("success"), of("error"), of("requeue"), of("requeue_after")), (5.0, 1.0, 1.0, 1.0));
-    assert_eq!(value("workqueue_retries_total"), 2.0, "what failed, and what is not due yet");
+    assert_eq!(value("workqueue_retries_total"), 2.0, "one key failed, and one is not due yet");
     assert_eq!(value("controller_runtime_max_concurrent_reconciles"), 2.0);
     assert_eq!(value("controller_runtime_active_workers"), 0.0);
     assert_eq!(value("workqueue_work_duration_seconds_count"), 8.0);
 }
 
-/// The figure of the only series that begins like this.
+/// The value of the first series that begins like this.
 fn value(metrics: &Metrics, series: &str) -> f64 {
     let text = metrics.text(crate::telemetry::metrics::Format::OpenMetrics).expect("the metrics are written");
     let line = text.lines().find(|line| line.starts_with(series)).expect("the series is there");
@@ -163,7 +163,7 @@ fn value(metrics: &Metrics, series: &str) -> f64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_queues_nothing_and_its_term_begins_with_what_is_known() {
+async fn a_standby_queues_nothing_and_its_term_begins_with_the_known_keys() {
     let (controller, context, listing, mut leader_state) = idle(false);
     let metrics = context.metrics.clone();
     listing.listed();
@@ -180,7 +180,7 @@ async fn a_standby_queues_nothing_and_its_term_begins_with_what_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_due_while_all_are_busy_is_counted() {
+async fn keys_that_are_due_while_all_workers_are_busy_count_as_depth() {
     let (controller, context, listing, mut leader_state) = idle(false);
     let metrics = context.metrics.clone();
     listing.listed();
@@ -193,7 +193,7 @@ async fn what_is_due_while_all_are_busy_is_counted() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(value(&metrics, "workqueue_depth"), 0.0);
     tokio::time::sleep(Duration::from_secs(1200)).await;
-    assert_eq!(value(&metrics, "workqueue_depth"), 1.0, "the third is to be looked at again");
+    assert_eq!(value(&metrics, "workqueue_depth"), 1.0, "the third key is due for a resync");
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,12 +211,12 @@ async fn one_namespace_leaves_room_for_another() {
     }
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(done() - before, 1.0);
-    assert_eq!(value(&metrics, "controller_runtime_active_workers"), 1.0, "one of two places stays free");
+    assert_eq!(value(&metrics, "controller_runtime_active_workers"), 1.0, "one of two workers stays free");
     assert_eq!(value(&metrics, "workqueue_depth"), 1.0);
 }
 
 #[test]
-fn what_comes_next_says_how_a_reconcile_ended() {
+fn the_next_step_determines_the_outcome() {
     let now = Timestamp::UNIX_EPOCH;
     let later = now + SignedDuration::from_secs(1);
     for (next, expected) in [
@@ -232,7 +232,7 @@ fn what_comes_next_says_how_a_reconcile_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_at_rest_are_looked_at_again_at_different_times() {
+async fn resyncs_of_objects_at_rest_are_jittered() {
     let (controller, context, listing, mut leader_state) =
         idle_in(leadership::env::testing::virtual_env_of(0.5), false);
     let metrics = context.metrics.clone();
@@ -240,17 +240,17 @@ async fn objects_at_rest_are_looked_at_again_at_different_times() {
     leader_state.begin(None);
     let _running = tokio::spawn(run(controller.clone(), context));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let looks = || value(&metrics, "workqueue_work_duration_seconds_count");
-    let before = looks();
+    let reconciles = || value(&metrics, "workqueue_work_duration_seconds_count");
+    let before = reconciles();
     controller.queue.add(ObjectKey::new("default", "rests"), "test");
     for (seconds, expected) in [(1, 1.0), (657, 1.0), (4, 2.0)] {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
-        assert_eq!(looks() - before, expected, "after 600 s, and half of a fifth of that");
+        assert_eq!(reconciles() - before, expected, "after 600 s, and half of a fifth of that");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_under_way_is_waited_for_when_the_process_shall_end_but_not_for_ever() {
+async fn shutdown_waits_for_running_reconciles_up_to_a_limit() {
     let (controller, context, listing, mut leader_state) = idle(false);
     let stop = context.stop.clone();
     listing.listed();
@@ -259,8 +259,8 @@ async fn what_is_under_way_is_waited_for_when_the_process_shall_end_but_not_for_
     tokio::time::sleep(Duration::from_secs(1)).await;
     controller.queue.add(ObjectKey::new("default", "hangs"), "test");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let asked = tokio::time::Instant::now();
+    let stopped = tokio::time::Instant::now();
     stop.cancel();
     running.await.expect("the controller ends");
-    assert_eq!(asked.elapsed(), DRAIN);
+    assert_eq!(stopped.elapsed(), DRAIN);
 }

@@ -158,7 +158,7 @@ mod tests {
         client
     }
 
-    /// What the server says until it closes the connection, and after how many seconds it does.
+    /// What the server sends until it closes the connection, and after how many seconds it closes it.
     async fn until_closed(mut client: DuplexStream, sent: &str) -> (String, u64) {
         let start = Instant::now();
         client.write_all(sent.as_bytes()).await.unwrap();
@@ -168,23 +168,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_is_for_one_request_and_not_for_long() {
+    async fn a_connection_serves_one_request_and_times_out() {
         let ending = GracefulShutdown::new();
         let (answer, seconds) = until_closed(connected(None, &ending), "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         assert!(answer.ends_with("hello") && seconds == 0, "{answer} {seconds}");
         let (_, seconds) = until_closed(connected(None, &ending), "").await;
-        assert_eq!(seconds, HEADER_TIMEOUT.as_secs(), "who says nothing");
+        assert_eq!(seconds, HEADER_TIMEOUT.as_secs(), "a client that sends nothing");
         let (_, seconds) = until_closed(connected(None, &ending), "GET / HTTP/1.1\r\nHost:").await;
-        assert_eq!(seconds, HEADER_TIMEOUT.as_secs(), "who does not end");
+        assert_eq!(seconds, HEADER_TIMEOUT.as_secs(), "an incomplete request");
         let (_, seconds) = until_closed(connected(None, &ending), "GET /never HTTP/1.1\r\nHost: a\r\n\r\n").await;
-        assert_eq!(seconds, LIFETIME.as_secs(), "who is not answered");
+        assert_eq!(seconds, LIFETIME.as_secs(), "a request without a response");
         let tls = tls::self_signed().unwrap();
         let (_, seconds) = until_closed(connected(Some(tls.into()), &ending), "").await;
-        assert_eq!(seconds, HANDSHAKE_TIMEOUT.as_secs(), "who does not shake hands");
+        assert_eq!(seconds, HANDSHAKE_TIMEOUT.as_secs(), "a missing handshake");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_not_asked_yet_is_sent_away_at_the_end() {
+    async fn connections_without_a_request_are_closed_at_shutdown() {
         let ending = GracefulShutdown::new();
         let client = connected(None, &ending);
         tokio::task::yield_now().await;
@@ -209,40 +209,40 @@ mod tests {
         assert!(answer.ends_with("hello"), "{answer}");
         assert!(start.elapsed() < HEADER_TIMEOUT, "it did not wait for the idle ones: {:?}", start.elapsed());
         let (mut oldest, mut others) = (idle.remove(0), idle);
-        assert_eq!(oldest.read(&mut [0]).await.unwrap(), 0, "who came first was sent away");
+        assert_eq!(oldest.read(&mut [0]).await.unwrap(), 0, "the oldest connection was closed");
         for other in &mut others {
             other.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
             answer.clear();
             other.read_to_string(&mut answer).await.unwrap();
-            assert!(answer.ends_with("hello"), "the others were not: {answer}");
+            assert!(answer.ends_with("hello"), "the others were kept: {answer}");
         }
         stop.cancel();
         server.await.unwrap();
     }
 
     #[tokio::test]
-    async fn an_answer_that_never_comes_holds_up_the_end_for_a_moment_only() {
+    async fn an_unanswered_request_delays_shutdown_by_the_grace_period() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         client.write_all(b"GET /never HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-        let (stop, came) = (CancellationToken::new(), Arc::new(Notify::new()));
-        let comes = came.clone();
+        let (stop, arrived) = (CancellationToken::new(), Arc::new(Notify::new()));
+        let arrival = arrived.clone();
         let never = async move || {
-            comes.notify_one();
+            arrival.notify_one();
             std::future::pending::<()>().await;
         };
         let router = Router::new().route("/never", get(never));
         let serving = tokio::spawn(serve(listener, None, router, Duration::ZERO, stop.clone()));
-        came.notified().await;
-        // From here on only time is waited for.
+        arrived.notified().await;
+        // From here on, the test waits only for time.
         tokio::time::pause();
-        let asked = Instant::now();
+        let stopped = Instant::now();
         stop.cancel();
         serving.await.unwrap();
-        assert_eq!(asked.elapsed().as_secs(), GRACE.as_secs());
+        assert_eq!(stopped.elapsed().as_secs(), GRACE.as_secs());
     }
 
-    async fn says_hello(mut client: TcpStream) {
+    async fn gets_hello(mut client: TcpStream) {
         client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
         let mut answer = String::new();
         client.read_to_string(&mut answer).await.unwrap();
@@ -257,7 +257,7 @@ mod tests {
         let server = tokio::spawn(serve(listener, None, router(), interval, stop.clone()));
         let start = Instant::now();
         futures::future::join_all((0..20).map(async |_| {
-            says_hello(TcpStream::connect(address).await.unwrap()).await;
+            gets_hello(TcpStream::connect(address).await.unwrap()).await;
         }))
         .await;
         assert!(start.elapsed() >= interval * 19, "all but the first wait: {:?}", start.elapsed());
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn handshakes_that_do_not_go_on_give_way() {
+    async fn the_oldest_stalled_handshake_gives_way() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
         let tls = tls::self_signed().unwrap();

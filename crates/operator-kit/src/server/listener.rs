@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_host_is_all_addresses() {
+    async fn without_a_host_all_addresses_are_served() {
         let listener = bind("", 0).await.unwrap();
         assert!(listener.address.ip().is_unspecified() && listener.address.port() > 0);
         tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, listener.address.port())).await.unwrap();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_listened_at_is_said_with_its_flag() {
+    async fn a_listen_error_names_its_flag() {
         let taken = bind("127.0.0.1", 0).await.unwrap();
         for host in ["127.0.0.1", ""] {
             let sentence = bind(host, taken.address.port()).await.unwrap_err();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn zero_alone_turns_it_off() {
+    async fn zero_turns_the_listener_off() {
         assert!(Listener::bind("--some-flag", &BindAddress::Off, 16).await.unwrap().is_none());
     }
 }

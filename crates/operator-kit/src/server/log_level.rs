@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// An API server that knows everybody, and lets those do it who are called admin.
+    /// An API server that accepts every token as a user name, and authorises only `admin`.
     async fn review(request: http::Request<KubeBody>) -> Result<http::Response<KubeBody>, BoxError> {
         let mut review: Value = serde_json::from_slice(&request.into_body().collect().await?.to_bytes())?;
         review["status"] = match &review["spec"]["token"] {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_may_put_it_sets_it() {
+    async fn only_authorised_users_set_the_level() {
         let (level, _filter) = Level::new(&Directives("info".to_owned()));
         let router = served(&level);
         for (user, text, code, expected) in [
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_level_is_shown_to_those_who_may_set_it() {
+    async fn only_authorised_users_see_the_level() {
         let (level, _filter) = Level::new(&Directives("info".to_owned()));
         let router = served(&level);
         for (change, expected) in
@@ -134,12 +134,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_is_read_up_to_a_limit_and_only_of_who_may_put_it() {
+    async fn a_body_is_limited_and_read_only_for_authorised_users() {
         let (level, _filter) = Level::new(&Directives("info".to_owned()));
         let router = served(&level);
         let long = Body::from(format!("info{}", " ".repeat(LONGEST)));
         let unread = Body::from_stream(stream::poll_fn(|_| -> Poll<Option<Result<Bytes, BoxError>>> {
-            panic!("it is read before its sender is known")
+            panic!("the body is read before its sender is authorised")
         }));
         for (user, body, code) in [("admin", long, 413), ("bob", unread, 403)] {
             let answer = router.clone().oneshot(put_by(user).body(body).unwrap()).await.unwrap();

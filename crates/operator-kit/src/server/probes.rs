@@ -94,7 +94,7 @@ mod tests {
 
     use leadership::env::Env;
 
-    async fn asked(health: &Health, path: &str) -> (u16, String) {
+    async fn get(health: &Health, path: &str) -> (u16, String) {
         let request = axum::http::Request::get(path).body(Body::empty()).unwrap();
         let answer = router(health.clone()).oneshot(request).await.unwrap();
         let status = answer.status().as_u16();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_are_the_ones_that_people_know() {
+    async fn responses_match_those_of_kubernetes_components() {
         let health = health();
         let failing = "[+]other-caches ok\n[-]podset-caches failed: the CRD is missing: install it\n[+]process ok\n\
                        readyz check failed\n";
@@ -135,13 +135,13 @@ mod tests {
             ("/livez/podset-caches", 404, "there is no check \"podset-caches\"; there are: process\n"),
             ("/", 404, "not found; the paths are /healthz, /livez and /readyz\n"),
         ] {
-            assert_eq!(asked(&health, path).await, (status, expected.to_owned()), "{path}");
+            assert_eq!(get(&health, path).await, (status, expected.to_owned()), "{path}");
         }
     }
 
     #[tokio::test]
-    async fn what_cannot_be_excluded_is_said() {
-        let (status, text) = asked(&health(), "/readyz?exclude=pods&exclude=podset-caches&verbose").await;
+    async fn excluding_an_unknown_check_is_a_warning() {
+        let (status, text) = get(&health(), "/readyz?exclude=pods&exclude=podset-caches&verbose").await;
         assert_eq!(status, 200);
         assert!(text.contains("warn: there is no check \"pods\" to exclude\n"), "{text}");
     }

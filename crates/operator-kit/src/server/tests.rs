@@ -1,4 +1,4 @@
-//! Both servers, as clients see them.
+//! Both servers, tested over their sockets.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,26 +22,26 @@ use tower::BoxError;
 use super::*;
 use crate::telemetry::logs::Directives;
 
-/// Serves at free ports of this machine alone.
+/// Serves on free ports of the loopback address.
 fn secure() -> Options {
     let local = BindAddress::At { host: "127.0.0.1".to_owned(), port: 0 };
     Options { probes: local.clone(), metrics: local, is_secure: true, certificate: None }
 }
 
-/// The same, with metrics by plain HTTP.
+/// The same, with metrics over plain HTTP.
 fn open() -> Options {
     Options { is_secure: false, ..secure() }
 }
 
-/// An API server that is not there.
-fn nobody() -> Client {
+/// A client without an API server.
+fn no_api() -> Client {
     Client::new(
         tower::service_fn(|_: http::Request<Body>| async { Err::<http::Response<Body>, BoxError>("away".into()) }),
         "",
     )
 }
 
-/// What is logged, by a log that nobody writes.
+/// The level of a log that is not written.
 fn level() -> Level {
     Level::new(&Directives("info".to_owned())).0
 }
@@ -50,7 +50,7 @@ async fn started(options: &Options) -> Result<(Servers, Health), ServeError> {
     let env = leadership::env::testing::virtual_env();
     let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
     let servers =
-        Servers::start(options, &env, nobody(), &health, (&metrics, &level()), CancellationToken::new()).await?;
+        Servers::start(options, &env, no_api(), &health, (&metrics, &level()), CancellationToken::new()).await?;
     Ok((servers, health))
 }
 
@@ -62,11 +62,11 @@ async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, head: &str) -
     String::from_utf8(answer).unwrap()
 }
 
-async fn asked(address: Option<SocketAddr>, path: &str) -> String {
+async fn get(address: Option<SocketAddr>, path: &str) -> String {
     exchange(TcpStream::connect(address.unwrap()).await.unwrap(), &format!("GET {path} HTTP/1.1")).await
 }
 
-/// Trusts everybody: what is looked at is the protocol.
+/// Trusts every certificate: these tests are about the protocol.
 #[derive(Debug)]
 struct Trusting;
 
@@ -105,7 +105,7 @@ impl ServerCertVerifier for Trusting {
     }
 }
 
-/// A client that trusts everybody.
+/// A client that trusts every certificate.
 pub(super) fn connector(version: &'static SupportedProtocolVersion) -> TlsConnector {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[version])
@@ -116,7 +116,7 @@ pub(super) fn connector(version: &'static SupportedProtocolVersion) -> TlsConnec
     TlsConnector::from(Arc::new(config))
 }
 
-async fn connected_by_tls(
+async fn connected_over_tls(
     address: Option<SocketAddr>,
     version: &'static SupportedProtocolVersion,
 ) -> TlsStream<TcpStream> {
@@ -124,32 +124,32 @@ async fn connected_by_tls(
     connector(version).connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap()
 }
 
-async fn asked_by_tls(address: Option<SocketAddr>, version: &'static SupportedProtocolVersion, head: &str) -> String {
-    exchange(connected_by_tls(address, version).await, head).await
+async fn send_over_tls(address: Option<SocketAddr>, version: &'static SupportedProtocolVersion, head: &str) -> String {
+    exchange(connected_over_tls(address, version).await, head).await
 }
 
 #[tokio::test]
-async fn probes_are_answered_as_long_as_there_is_a_process() {
+async fn probes_are_answered_until_the_servers_end() {
     let (servers, health) = started(&open()).await.unwrap();
     let probes = servers.probes_address();
-    assert!(asked(probes, "/livez").await.starts_with("HTTP/1.1 200"));
+    assert!(get(probes, "/livez").await.starts_with("HTTP/1.1 200"));
     assert!(
-        asked(probes, "/readyz").await.ends_with("[-]process failed: the process is starting\nreadyz check failed\n")
+        get(probes, "/readyz").await.ends_with("[-]process failed: the process is starting\nreadyz check failed\n")
     );
     health.started();
-    assert!(asked(probes, "/readyz").await.starts_with("HTTP/1.1 200"));
+    assert!(get(probes, "/readyz").await.starts_with("HTTP/1.1 200"));
     health.ending();
-    assert!(asked(probes, "/readyz").await.starts_with("HTTP/1.1 500"));
-    // Whoever is connected and asks nothing does not hold up the end.
+    assert!(get(probes, "/readyz").await.starts_with("HTTP/1.1 500"));
+    // An idle connection does not delay the end.
     let _idle = TcpStream::connect(probes.unwrap()).await.unwrap();
     servers.end().await;
-    assert!(TcpStream::connect(probes.unwrap()).await.is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(probes.unwrap()).await.is_err(), "the server has ended");
 }
 
 #[tokio::test]
-async fn metrics_are_open_if_they_shall_be() {
+async fn insecure_metrics_are_open_to_everybody() {
     let (servers, _) = started(&open()).await.unwrap();
-    let answer = asked(servers.metrics_address(), "/metrics").await;
+    let answer = get(servers.metrics_address(), "/metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{answer}");
     assert!(!answer.contains("# EOF"), "{answer}");
@@ -158,30 +158,30 @@ async fn metrics_are_open_if_they_shall_be() {
         exchange(stream, "GET /metrics HTTP/1.1\r\nConnection: close\r\nAccept: application/openmetrics-text").await;
     let open = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
     assert!(answer.contains(open) && answer.ends_with("# EOF\n"), "{answer}");
-    assert!(asked(servers.metrics_address(), "/").await.starts_with("HTTP/1.1 404"));
+    assert!(get(servers.metrics_address(), "/").await.starts_with("HTTP/1.1 404"));
     servers.end().await;
 }
 
 #[tokio::test]
-async fn metrics_are_for_those_who_may_see_them_by_tls() {
+async fn secure_metrics_need_tls_and_a_token() {
     let (servers, _) = started(&secure()).await.unwrap();
     let metrics = servers.metrics_address();
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
-        let answer = asked_by_tls(metrics, version, "GET /metrics HTTP/1.1").await;
+        let answer = send_over_tls(metrics, version, "GET /metrics HTTP/1.1").await;
         assert!(answer.starts_with("HTTP/1.1 401") && answer.contains("www-authenticate: Bearer\r\n"), "{answer}");
     }
     let with_token = "GET /metrics HTTP/1.1\r\nAuthorization: Bearer x";
-    let answer = asked_by_tls(metrics, &rustls::version::TLS13, with_token).await;
+    let answer = send_over_tls(metrics, &rustls::version::TLS13, with_token).await;
     assert!(answer.starts_with("HTTP/1.1 503") && answer.ends_with("try again\n"), "{answer}");
-    assert_eq!(asked(metrics, "/metrics").await, "\u{15}\u{3}\u{3}\0\u{2}\u{2}\u{32}", "an alert, and no metrics");
+    assert_eq!(get(metrics, "/metrics").await, "\u{15}\u{3}\u{3}\0\u{2}\u{2}\u{32}", "a TLS alert, and no metrics");
     servers.end().await;
 }
 
 #[tokio::test]
-async fn the_level_of_the_log_is_for_those_who_may_set_it_by_tls() {
+async fn the_log_level_is_served_only_with_tls_and_a_token() {
     let (servers, _) = started(&secure()).await.unwrap();
     let put = "PUT /log-level HTTP/1.1\r\nContent-Length: 0";
-    let answer = asked_by_tls(servers.metrics_address(), &rustls::version::TLS13, put).await;
+    let answer = send_over_tls(servers.metrics_address(), &rustls::version::TLS13, put).await;
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
     servers.end().await;
     let (servers, _) = started(&open()).await.unwrap();
@@ -192,7 +192,7 @@ async fn the_level_of_the_log_is_for_those_who_may_set_it_by_tls() {
 }
 
 #[tokio::test]
-async fn what_is_turned_off_is_not_served() {
+async fn disabled_servers_are_not_started() {
     let unusable = Options { certificate: Some("/nowhere/at/all".into()), ..secure() };
     let error = started(&unusable).await.unwrap_err();
     assert!(matches!(error, ServeError::Certificate(_)), "{error}");
@@ -203,7 +203,7 @@ async fn what_is_turned_off_is_not_served() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_is_said_with_its_flag() {
+async fn an_address_in_use_is_reported_with_its_flag() {
     let (servers, _) = started(&open()).await.unwrap();
     let taken = servers.probes_address().unwrap();
     let metrics = BindAddress::At { host: taken.ip().to_string(), port: taken.port() };
@@ -212,9 +212,9 @@ async fn an_address_that_is_taken_is_said_with_its_flag() {
     servers.end().await;
 }
 
-/// The certificate that is served there.
+/// The certificate that the server presents.
 async fn certificate_at(address: Option<SocketAddr>) -> CertificateDer<'static> {
-    let stream = connected_by_tls(address, &rustls::version::TLS13).await;
+    let stream = connected_over_tls(address, &rustls::version::TLS13).await;
     stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
 }
 
@@ -234,6 +234,6 @@ async fn a_certificate_that_changes_is_served_without_a_restart() {
     tokio::time::advance(Duration::from_secs(11)).await;
     tokio::time::resume();
     let is_served = async { while certificate_at(servers.metrics_address()).await != second {} };
-    tokio::time::timeout(Duration::from_secs(5), is_served).await.expect("the new one is read, and served");
+    tokio::time::timeout(Duration::from_secs(5), is_served).await.expect("the new certificate is served");
     servers.end().await;
 }

@@ -96,7 +96,7 @@ mod tests {
         Serve(#[from] ServeError),
     }
 
-    /// A thread that serves the probes of this health, and where.
+    /// A thread that serves the probes of this health, and its address.
     async fn probes_of(health: &Health) -> (Thread, SocketAddr) {
         let (health, (say, address)) = (health.clone(), tokio::sync::oneshot::channel());
         let thread = Thread::start(|stop| async move {
@@ -110,7 +110,7 @@ mod tests {
         (thread.await.unwrap(), address.await.unwrap())
     }
 
-    fn asked(address: SocketAddr, path: &str) -> String {
+    fn get(address: SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes()).unwrap();
         let mut answer = String::new();
@@ -126,10 +126,10 @@ mod tests {
         let (servers, address) = probes_of(&health).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         for path in ["/livez", "/readyz"] {
-            assert!(asked(address, path).starts_with("HTTP/1.1 200"), "{path}");
-            // Nothing in this test's runtime runs meanwhile.
+            assert!(get(address, path).starts_with("HTTP/1.1 200"), "{path}");
+            // Blocks the runtime of this test.
             std::thread::sleep(Duration::from_secs(1));
-            let answer = asked(address, path);
+            let answer = get(address, path);
             assert!(
                 answer.starts_with("HTTP/1.1 500") && answer.contains("[-]main-runtime failed"),
                 "{path}: {answer}"
@@ -137,11 +137,11 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         servers.end().await;
-        TcpStream::connect(address).expect_err("nobody listens any more");
+        TcpStream::connect(address).expect_err("the server has ended");
     }
 
     #[tokio::test]
-    async fn a_panic_of_a_server_is_told() {
+    async fn a_panic_of_a_server_is_reported() {
         let servers = Thread::start(|stop| async move {
             let mut servers = Servers { stop, tasks: JoinSet::new(), probes: None, metrics: None };
             servers.tasks.spawn(async { panic!("out of sockets") });

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_audited_is_logged_at_every_level() {
+    fn audit_events_are_logged_at_every_level() {
         for directives in ["off", "podset_operator::audit=off", "podset_operator::audit[{user}]=off", "info"] {
             let file = tempfile::NamedTempFile::new().unwrap();
             let writer = std::sync::Arc::new(file.reopen().unwrap());
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_made_only_to_be_exported() {
+    fn spans_are_created_only_if_they_are_exported() {
         assert!(!is_made(None));
         assert!(is_made(Some(SdkTracerProvider::default().tracer("test"))));
     }

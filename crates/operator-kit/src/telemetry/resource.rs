@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_user_says_wins_and_what_is_not_known_is_left_out() {
+    fn user_attributes_win_and_unknown_ones_are_omitted() {
         let variable = |name: &str| match name {
             "POD_NAME" => Some("web-1".to_owned()),
             "POD_UID" => Some(String::new()),

@@ -1,4 +1,4 @@
-//! The cache of pods against everything that comes late, twice or not at all.
+//! The cache of pods, with events and responses that come late, twice or not at all.
 
 use jiff::SignedDuration;
 
@@ -8,7 +8,7 @@ use crate::podset::testing::{self, PodBuilder};
 mod arrival;
 mod sight;
 
-/// A cache whose watch has come to this resourceVersion.
+/// A cache whose watch has reached this resourceVersion.
 fn cache(pods: impl IntoIterator<Item = PodBuilder>, version: u64) -> Pods {
     let mut cache = Pods::new(CacheRules::default());
     let items = pods.into_iter().map(|pod| pod.0).collect();
@@ -21,7 +21,7 @@ fn hear(cache: &mut Pods, change: Change<Pod>) -> usize {
     cache.take_touched().len()
 }
 
-/// A read that was sent for what is known of the pod of this name now.
+/// Looks up the pod with this name, which returns `found`.
 fn look(cache: &mut Pods, name: &str, found: Option<Pod>) {
     let sought = cache.of(&set()).into_iter().find(|seen| *seen.pod.key.name == *name);
     cache.looked_up(&key(name), sought.as_ref(), found, testing::now());
@@ -40,19 +40,19 @@ fn live(cache: &Pods) -> Vec<String> {
 }
 
 #[test]
-fn only_what_matters_wakes_the_set() {
+fn only_relevant_changes_wake_the_set() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     assert_eq!(hear(&mut cache, Change::Applied(testing::pod("a").version(11).0)), 0, "only the version changed");
     assert_eq!(hear(&mut cache, Change::Applied(testing::pod("a").version(12).ready(1).0)), 1);
     let mut stranger = testing::pod("stranger").version(14).0;
     stranger.owner = None;
     assert_eq!(hear(&mut cache, Change::Applied(stranger)), 0);
-    assert!(cache.is_known(&key("stranger"), testing::now()), "its name is taken all the same");
+    assert!(cache.is_known(&key("stranger"), testing::now()), "its name is taken anyway");
     assert_eq!(live(&cache), ["a"]);
 }
 
 #[test]
-fn states_of_one_pod_have_its_texts_in_common() {
+fn states_of_one_pod_share_their_texts() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     let first = cache.of(&set()).remove(0).pod;
     hear(&mut cache, Change::Applied(testing::pod("a").version(11).0));
@@ -62,7 +62,7 @@ fn states_of_one_pod_have_its_texts_in_common() {
 }
 
 #[test]
-fn the_answer_to_a_create_does_not_undo_what_the_watch_told() {
+fn a_create_response_does_not_undo_what_the_watch_showed() {
     let mut cache = cache([], 10);
     hear(&mut cache, Change::Applied(testing::pod("a").version(20).0));
     cache.created(testing::pod("a").version(20).unscheduled().0, testing::now());
@@ -71,19 +71,19 @@ fn the_answer_to_a_create_does_not_undo_what_the_watch_told() {
 }
 
 #[test]
-fn an_answer_survives_a_list_that_began_before_it() {
+fn a_created_pod_survives_an_older_list() {
     let mut cache = cache([], 10);
     cache.created(testing::pod("a").version(20).0, testing::now());
     hear(&mut cache, Change::Snapshot { items: vec![], version: 15 });
     assert_eq!(live(&cache), ["a"]);
     hear(&mut cache, Change::Snapshot { items: vec![], version: 25 });
-    assert!(cache.of(&set())[0].is_missing, "a list made after it does not show it");
-    assert_eq!(live(&cache), ["a"], "out of sight is not gone");
+    assert!(cache.of(&set())[0].is_missing, "a newer list does not show it");
+    assert_eq!(live(&cache), ["a"], "a missing pod still counts");
 }
 
 /// Attack A6: the watch shows a pod's beginning and end before its create is answered.
 #[test]
-fn an_end_that_was_seen_before_the_answer_leaves_no_ghost() {
+fn a_pod_that_ended_before_its_create_response_stays_gone() {
     let mut cache = cache([], 10);
     hear(&mut cache, Change::Applied(testing::pod("a").version(20).0));
     hear(&mut cache, Change::Applied(testing::pod("a").version(21).terminating().0));
@@ -91,7 +91,7 @@ fn an_end_that_was_seen_before_the_answer_leaves_no_ghost() {
     cache.created(testing::pod("a").version(20).0, testing::now());
     cache.looked_up(&key("a"), None, Some(testing::pod("a").version(21).0), testing::now());
     cache.patched(testing::pod("a").version(21).0, testing::now());
-    assert_eq!(live(&cache).len(), 0, "whatever answer comes late");
+    assert_eq!(live(&cache).len(), 0, "no late response brings it back");
     assert!(cache.is_resting(&key("a"), testing::now()));
 }
 
@@ -107,7 +107,7 @@ fn an_old_state_changes_nothing() {
 }
 
 #[test]
-fn our_delete_marks_and_is_never_taken_back() {
+fn an_older_event_does_not_undo_our_delete() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     cache.delete_answered(&"uid-of-a".into(), None, testing::now());
     hear(&mut cache, Change::Applied(testing::pod("a").version(12).ready(1).0));
@@ -132,9 +132,9 @@ fn a_name_rests_for_the_quarantine() {
     assert!(!cache.is_resting(&key("b"), after(1)));
 }
 
-/// Attack A5: the watch lags behind a read, and brings what the read showed to be over.
+/// Attack A5: the watch lags behind a list, and shows pods that are gone in that list.
 #[test]
-fn what_a_read_showed_gone_does_not_come_back() {
+fn a_pod_that_a_list_showed_gone_does_not_come_back() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     cache.verify(&None, vec![testing::pod("b").version(30).0], HashSet::new(), 40, testing::now());
     hear(&mut cache, Change::Applied(testing::pod("a").version(20).ready(1).0));
@@ -142,11 +142,11 @@ fn what_a_read_showed_gone_does_not_come_back() {
     hear(&mut cache, Change::Snapshot { items: vec![testing::pod("a").version(20).0], version: 29 });
     assert_eq!(live(&cache), ["b"]);
     hear(&mut cache, Change::Applied(testing::pod("c").version(41).0));
-    assert_eq!(live(&cache), ["b", "c"], "younger than the list");
+    assert_eq!(live(&cache), ["b", "c"], "it is newer than the list");
 }
 
 #[test]
-fn a_pod_that_a_look_showed_gone_does_not_come_back() {
+fn a_pod_that_a_lookup_showed_gone_does_not_come_back() {
     let second = testing::pod("a").uid("second").version(60).0;
     for (found, left) in [(None, vec![]), (Some(second), vec!["second"])] {
         let mut cache = cache([testing::pod("a").version(5)], 10);
@@ -155,11 +155,11 @@ fn a_pod_that_a_look_showed_gone_does_not_come_back() {
         let known: Vec<String> = cache.of(&set()).iter().map(|seen| seen.pod.uid.to_string()).collect();
         assert_eq!(known, left);
         hear(&mut cache, Change::Deleted(testing::pod("a").version(51).terminating().0));
-        assert_eq!(cache.gone.len(), 0, "the watch has said so");
+        assert_eq!(cache.gone.len(), 0, "the watch has shown its deletion");
     }
 }
 
-/// It lost its label (11), we put it back (12) and deleted the pod (13). Only then does the watch tell of all that.
+/// A pod loses its label (11). We restore the label (12) and delete the pod (13). Only then does the watch show these changes.
 #[test]
 fn a_late_loss_of_the_label_does_not_bring_a_deleted_pod_back() {
     let pod = |version| testing::pod("a").version(version);
@@ -175,30 +175,30 @@ fn a_late_loss_of_the_label_does_not_bring_a_deleted_pod_back() {
     assert_eq!(cache.owned(&set()).count(), 0);
 }
 
-/// The same, and a read finds that it is gone before the watch tells. Or nobody puts the label back.
+/// The same, but a read shows that the pod is gone before the watch does. In the second case, the label is not restored.
 #[test]
 fn a_pod_that_lost_its_label_and_is_gone_does_not_come_back() {
     let pod = |version| testing::pod("a").version(version);
-    for is_put_back in [true, false] {
+    for is_restored in [true, false] {
         let mut cache = cache([pod(10)], 10);
-        let last = if is_put_back { pod(13) } else { pod(13).unlabelled() };
+        let last = if is_restored { pod(13) } else { pod(13).unlabelled() };
         cache.delete_answered(&"uid-of-a".into(), Some(last.terminating().0), testing::now());
         look(&mut cache, "a", None);
         assert_eq!(cache.owned(&set()).count(), 0);
         hear(&mut cache, Change::Applied(pod(11).0));
         hear(&mut cache, Change::Deleted(pod(11).0));
-        if is_put_back {
+        if is_restored {
             hear(&mut cache, Change::Applied(pod(12).0));
             assert_eq!(cache.owned(&set()).count(), 0);
             hear(&mut cache, Change::Deleted(pod(14).terminating().0));
         }
         assert_eq!(cache.owned(&set()).count(), 0);
-        assert_eq!(cache.gone.is_empty(), is_put_back, "a list forgets the other one");
+        assert_eq!(cache.gone.is_empty(), is_restored, "only a list clears the other entry");
     }
 }
 
 #[test]
-fn what_the_watch_shows_no_more_leaves_no_memory_of_it() {
+fn gone_pods_are_forgotten_once_the_watch_agrees() {
     let mut cache = cache([testing::pod("a").version(5), testing::pod("b").version(6)], 10);
     hear(&mut cache, Change::Deleted(testing::pod("a").version(11).0));
     look(&mut cache, "a", None);
@@ -210,19 +210,19 @@ fn what_the_watch_shows_no_more_leaves_no_memory_of_it() {
 }
 
 #[test]
-fn a_delete_that_a_later_read_does_not_bear_out_is_taken_back() {
+fn a_delete_that_a_later_read_disproves_is_taken_back() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     cache.delete_answered(&"uid-of-a".into(), None, testing::now());
     assert_eq!(live(&cache).len(), 0);
     look(&mut cache, "a", Some(testing::pod("a").version(5).0));
-    assert_eq!(live(&cache), ["a"], "whoever answered, it was not the API server");
+    assert_eq!(live(&cache), ["a"], "the API server had not accepted the delete");
     cache.delete_answered(&"uid-of-a".into(), None, testing::now());
-    let going = testing::pod("a").version(12).terminating().0;
-    look(&mut cache, "a", Some(going));
+    let terminating = testing::pod("a").version(12).terminating().0;
+    look(&mut cache, "a", Some(terminating));
     assert_eq!(live(&cache).len(), 0);
 }
 
-/// Attack A7: the label by which the pod is watched is taken away.
+/// Attack A7: the pod loses the label by which it is watched.
 #[test]
 fn a_pod_that_leaves_the_selector_is_looked_up() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
@@ -240,10 +240,10 @@ fn a_pod_that_leaves_the_selector_is_looked_up() {
 
     hear(&mut cache, Change::Deleted(testing::pod("a").version(13).0));
     look(&mut cache, "a", None);
-    assert_eq!(live(&cache).len(), 0, "it was gone indeed");
+    assert_eq!(live(&cache).len(), 0, "this time, it is gone");
 }
 
-/// The label is taken away before the create is answered: whichever way the watch shows it, the pod is looked up.
+/// The pod loses its label before the create is answered. It is looked up, whether the watch shows an event or a list.
 #[test]
 fn a_pod_that_leaves_the_selector_before_its_answer_is_looked_up() {
     let mut heard = cache([], 10);
@@ -261,9 +261,9 @@ fn a_pod_that_leaves_the_selector_before_its_answer_is_looked_up() {
     }
 }
 
-/// The watch lost sight of it while a request was under way: what the request is answered is older than that.
+/// The watch stopped showing the pod while a request was in flight. The response is older than that.
 #[test]
-fn no_answer_brings_back_to_sight_what_the_watch_lost_meanwhile() {
+fn no_older_response_confirms_a_pod_that_the_watch_lost() {
     fn pod() -> Pod {
         testing::pod("a").version(20).0
     }
@@ -288,7 +288,7 @@ fn no_answer_brings_back_to_sight_what_the_watch_lost_meanwhile() {
 }
 
 #[test]
-fn a_look_that_is_older_than_the_end_finds_nothing() {
+fn a_lookup_older_than_the_end_proves_nothing() {
     let mut cache = cache([testing::pod("a").version(20)], 20);
     cache.doubt(&"uid-of-a".into());
     let sought = cache.of(&set()).remove(0);
@@ -298,7 +298,7 @@ fn a_look_that_is_older_than_the_end_finds_nothing() {
 }
 
 #[test]
-fn what_the_watch_does_not_confirm_is_looked_up_after_a_minute() {
+fn unconfirmed_changes_are_looked_up_after_a_minute() {
     let mut cache = cache([testing::pod("b").version(5)], 10);
     cache.created(testing::pod("a").version(20).0, testing::now());
     cache.delete_answered(&"uid-of-b".into(), None, testing::now());
@@ -326,7 +326,7 @@ fn a_list_of_everything_shows_pods_that_no_watch_shows() {
     let items = vec![testing::pod("b").version(6).0, testing::pod("hidden").version(7).unlabelled().0, ended];
     cache.take_touched();
     cache.verify(&None, items, HashSet::new(), 20, testing::now());
-    assert_eq!(cache.take_touched().len(), 1, "its set is told");
+    assert_eq!(cache.take_touched().len(), 1, "its set is woken");
     assert_eq!(live(&cache), ["b", "hidden", "new"]);
     assert!(cache.is_resting(&key("gone"), testing::now()));
 }
@@ -341,7 +341,7 @@ fn a_listed_pod_that_is_known_in_this_state_need_not_be_kept() {
     assert!(!cache.knows(&testing::pod("b").version(5).0));
     let patched = testing::pod("c").version(11).0;
     cache.patched(patched.clone(), testing::now());
-    assert!(!cache.knows(&patched), "the watch has not come so far");
+    assert!(!cache.knows(&patched), "the watch has not reached this version");
     cache.verify(&None, vec![], HashSet::from([known.uid]), 20, testing::now());
     assert_eq!(live(&cache), ["a"], "and c is not in the list");
     cache.verify(&None, vec![], HashSet::new(), 30, testing::now());
@@ -373,12 +373,12 @@ fn an_owner_reference_that_is_removed_ends_the_ownership() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     let mut orphan = testing::pod("a").version(11).0;
     orphan.owner = None;
-    assert_eq!(hear(&mut cache, Change::Applied(orphan)), 1, "its former owner is told");
+    assert_eq!(hear(&mut cache, Change::Applied(orphan)), 1, "its former owner is woken");
     assert_eq!(live(&cache).len(), 0);
 }
 
 #[test]
-fn a_set_that_is_gone_leaves_nothing_that_only_it_could_look_up() {
+fn a_deleted_set_leaves_no_pods_to_look_up() {
     let mut cache = cache([testing::pod("a").version(5), testing::pod("b").version(6)], 10);
     cache.doubt(&"uid-of-a".into());
     cache.forget_set(&set(), testing::now());
@@ -388,7 +388,7 @@ fn a_set_that_is_gone_leaves_nothing_that_only_it_could_look_up() {
 }
 
 #[test]
-fn a_finish_before_our_eyes_is_timed_by_our_own_clock() {
+fn a_finish_seen_by_the_watch_is_timed_by_our_own_clock() {
     let mut cache = cache([testing::pod("a").version(5), testing::pod("b").version(6).failed(50)], 10);
     hear(&mut cache, Change::Applied(testing::pod("a").version(11).failed(300).0));
     let since: Vec<_> = cache.of(&set()).iter().map(|seen| seen.finished_since).collect();
@@ -409,9 +409,9 @@ fn a_loss_and_the_last_ready_pod_are_urgent_news() {
     assert_eq!(news_of(Change::Applied(a(13).ready(9).0)), Some(false));
     assert_eq!(news_of(Change::Applied(b(14).ready(9).0)), Some(true), "all are ready now");
     assert_eq!(news_of(Change::Applied(b(15).ready(9).0)), None, "nothing that matters");
-    assert_eq!(news_of(Change::Applied(b(16).0)), Some(true), "it is ready no more");
+    assert_eq!(news_of(Change::Applied(b(16).0)), Some(true), "it is no longer ready");
     assert_eq!(news_of(Change::Applied(a(17).terminating().0)), Some(true));
-    assert_eq!(news_of(Change::Deleted(a(18).terminating().0)), Some(true), "that it would go was known");
+    assert_eq!(news_of(Change::Deleted(a(18).terminating().0)), Some(true), "its deletion had already begun");
     assert_eq!(news_of(Change::Applied(b(19).failed(9).0)), Some(true));
     let c = |version| testing::pod("c").version(version);
     news_of(Change::Applied(c(20).0));

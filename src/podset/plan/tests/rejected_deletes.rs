@@ -1,29 +1,29 @@
-//! Plans of sets with pods that cannot be deleted.
+//! Plans for sets with pods that cannot be deleted.
 
 use super::*;
 
-/// The delete of the pod of this index was rejected so many seconds ago, for the first time.
+/// The delete of the pod with this index was rejected so many seconds ago.
 fn rejected(state: &mut SetState, index: u32, ago: i64) {
     let uid = testing::pod(&nth(index)).0.uid;
     let at = testing::now() - SignedDuration::from_secs(ago);
     state.retry.rejected.note(uid, 20, "no".to_owned(), at, |wait| wait);
 }
 
-/// The pods of the first indices; those of the lowest go first.
+/// Pods whose deletion cost rises with the index, so that the lowest index is deleted first.
 fn running(count: u32) -> Vec<PodBuilder> {
     (0..count).map(|index| testing::pod(&nth(index)).ready(9).delete_cost(i32::try_from(index).unwrap())).collect()
 }
 
 #[test]
-fn a_pod_that_cannot_be_deleted_is_passed_over() {
+fn an_undeletable_pod_is_skipped_and_retried() {
     let mut state = SetState::default();
     assert_eq!(deleted(&planned(&view(2, running(4)), &state)), [nth(0), nth(1)]);
     rejected(&mut state, 0, 0);
     let plan = planned(&view(2, running(4)), &state);
-    assert_eq!(deleted(&plan), [nth(1), nth(2)], "the next ones go");
+    assert_eq!(deleted(&plan), [nth(1), nth(2)], "the next pods are deleted");
     assert_eq!((plan.rejected.len(), plan.hold), (1, Hold::Nothing));
-    assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(1)), "and it is tried again");
-    assert_eq!(planned(&view(4, running(4)), &state).rejected.len(), 0, "it may stay");
+    assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(1)), "and its delete is retried");
+    assert_eq!(planned(&view(4, running(4)), &state).rejected.len(), 0, "it does not need to be deleted");
 
     let mut later = SetState::default();
     rejected(&mut later, 0, 1);
@@ -41,7 +41,7 @@ fn a_pod_that_cannot_be_deleted_is_passed_over() {
 }
 
 #[test]
-fn pods_none_of_which_can_be_deleted_are_waited_for_in_peace() {
+fn a_set_of_undeletable_pods_waits_and_can_still_grow() {
     let mut state = SetState::default();
     for index in 0..3 {
         rejected(&mut state, index, 0);
@@ -50,13 +50,13 @@ fn pods_none_of_which_can_be_deleted_are_waited_for_in_peace() {
     assert!(!plan.has_work());
     assert_eq!((plan.rejected.len(), plan.count.surplus()), (3, 2));
     assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(1)));
-    assert_eq!(created(&planned(&view(4, running(3)), &state)), [nth(3)], "a set that grows gets its pods");
+    assert_eq!(created(&planned(&view(4, running(3)), &state)), [nth(3)], "a scale-up creates pods");
     state.retry.back_off(testing::now(), 1, |wait| wait);
-    assert_eq!(planned(&view(1, running(3)), &state).rejected.len(), 3, "whatever else fails");
+    assert_eq!(planned(&view(1, running(3)), &state).rejected.len(), 3, "also after another failure");
 }
 
 #[test]
-fn a_finished_pod_whose_delete_was_rejected_keeps_none_of_the_others() {
+fn a_finished_pod_with_a_rejected_delete_does_not_block_others() {
     let finished = (0..6).map(|index| testing::pod(&nth(index)).failed(1000 - i64::from(index)));
     let view = view(1, finished.collect());
     let mut state = SetState::default();
@@ -67,7 +67,7 @@ fn a_finished_pod_whose_delete_was_rejected_keeps_none_of_the_others() {
 }
 
 #[test]
-fn a_stray_that_cannot_be_deleted_keeps_no_set_from_its_pods() {
+fn one_or_two_undeletable_strays_do_not_block_creates() {
     let mut state = SetState::default();
     let stray = testing::pod(&nth(0)).0;
     state.fates.strays.insert(stray.uid.clone(), nth(0));
@@ -80,7 +80,7 @@ fn a_stray_that_cannot_be_deleted_keeps_no_set_from_its_pods() {
         rejected(&mut state, index, 0);
         assert_eq!(created(&planned(&view(2, vec![]), &state)).len(), creates, "{index}");
     }
-    // It has its owner, and counts: others go in its place.
+    // A stray with an owner reference counts, so another pod is deleted in its place.
     let mut state = SetState::default();
     state.fates.strays.insert(stray.uid, nth(0));
     assert_eq!(deleted(&planned(&view(2, running(3)), &state)), [nth(0)]);
@@ -89,5 +89,5 @@ fn a_stray_that_cannot_be_deleted_keeps_no_set_from_its_pods() {
     let mut later =
         SetState { fates: Fates { strays: state.fates.strays.clone(), ..Fates::default() }, ..SetState::default() };
     rejected(&mut later, 0, 1);
-    assert_eq!(deleted(&planned(&view(2, running(3)), &later)), [nth(0)], "it is tried again, and may go");
+    assert_eq!(deleted(&planned(&view(2, running(3)), &later)), [nth(0)], "its delete is retried");
 }

@@ -15,7 +15,7 @@ fn new() -> Revision {
     Revision::of(None, 0)
 }
 
-/// A set of N pods whose template has changed, and some of whose pods have the new one.
+/// A set whose template has changed. Some of its pods have the new template.
 #[derive(Clone, Debug)]
 struct World {
     view: View,
@@ -58,7 +58,7 @@ impl World {
         self.view.pods.iter().filter(|seen| seen.is_live() && holds(seen)).count()
     }
 
-    /// The world after the plan was carried out: what was deleted is gone, and all others are ready.
+    /// The world after the plan was carried out: deleted pods are gone, and all others are ready.
     fn carried_out(mut self, plan: &Plan) -> Self {
         let deleted: BTreeSet<String> = deleted(plan).into_iter().map(str::to_owned).collect();
         self.view.pods.retain(|seen| !deleted.contains(&*seen.pod.key.name) && !seen.is_terminating());
@@ -77,7 +77,7 @@ impl World {
     }
 }
 
-/// The create that got no answer may have brought a pod of the new template.
+/// An unanswered create may have created a pod of the new template.
 #[test]
 fn a_repeated_create_uses_up_the_budget_of_the_new_template() {
     let pods = vec![testing::pod(&nth(0)).uid("uid-0").ready(9).of(former())];
@@ -97,7 +97,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn no_available_pod_goes_unless_enough_others_are_available(world in any_world()) {
+    fn no_available_pod_is_deleted_unless_enough_others_are_available(world in any_world()) {
         let plan = world.plan();
         let update = world.view.set.wanted.as_ref().unwrap().update;
         let is_outdated = |name: &str| plan.delete.iter().any(|of| of.why == Why::Outdated && &*of.key.name == name);
@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn no_more_pods_have_the_new_template_than_have_proved_it_and_max_unavailable(world in any_world()) {
+    fn updated_pods_are_at_most_the_ready_ones_plus_max_unavailable(world in any_world()) {
         let plan = world.plan();
         let update = world.view.set.wanted.as_ref().unwrap().update;
         let is_new = |seen: &Seen| seen.pod.revision == Some(new());

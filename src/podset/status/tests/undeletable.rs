@@ -1,10 +1,10 @@
-//! What is told of pods that cannot be deleted.
+//! The conditions for pods that cannot be deleted.
 
 use super::*;
 use crate::podset::plan::{Deletion, Why};
 
-/// What is told of these pods, of which some cannot be deleted.
-fn told_of_undeletable(pods: Vec<PodBuilder>, undeletable: &[&str], other: Plan) -> Vec<String> {
+/// The conditions for these pods, of which some cannot be deleted.
+fn conditions_with(pods: Vec<PodBuilder>, undeletable: &[&str], other: Plan) -> Vec<String> {
     let (view, mut state) = (view(pods), SetState::default());
     let mut plan = Plan { count: planned(&view, Hold::Nothing).count, ..other };
     for name in undeletable {
@@ -17,28 +17,28 @@ fn told_of_undeletable(pods: Vec<PodBuilder>, undeletable: &[&str], other: Plan)
 }
 
 #[test]
-fn pods_that_cannot_be_deleted_are_told_and_the_set_is_ready_without_them() {
+fn undeletable_pods_are_reported_and_do_not_make_the_set_unready() {
     let ready = |name| testing::pod(name).ready(9);
     let three = || vec![ready("a"), ready("b"), ready("c")];
-    let told = told_of_undeletable(three(), &["a"], Plan::default());
+    let conditions = conditions_with(three(), &["a"], Plan::default());
     let expected = [
         "Ready=True/AllPodsReady: 3 of 2 pods are ready; pods cannot be deleted: no",
         "Reconciling=True/Retrying: pods cannot be deleted; next try within about 30 s",
         "ReplicaFailure=True/FailedDelete: no",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(conditions, expected);
     let finished = vec![ready("a"), ready("b"), testing::pod("c").failed(900)];
-    assert_eq!(told_of_undeletable(finished, &["c"], Plan::default())[2], expected[2]);
-    let first = |pods, undeletable: &[&str], other| told_of_undeletable(pods, undeletable, other).swap_remove(0);
+    assert_eq!(conditions_with(finished, &["c"], Plan::default())[2], expected[2]);
+    let first = |pods, undeletable: &[&str], other| conditions_with(pods, undeletable, other).swap_remove(0);
     for (pods, what) in [
         (vec![ready("a"), testing::pod("b"), testing::pod("c")], "not enough are ready"),
-        (vec![ready("a"), ready("b"), ready("c"), ready("d")], "another is still to go"),
+        (vec![ready("a"), ready("b"), ready("c"), ready("d")], "another one must still be deleted"),
     ] {
         assert!(first(pods, &["a"], Plan::default()).starts_with("Ready=False/PodsNotReady"), "{what}");
     }
     let other = Deletion { key: testing::set(1).key, uid: "b".into(), version: 1, is_exact: false, why: Why::Surplus };
     let going = Plan { delete: vec![other], ..Plan::default() };
-    assert_eq!(told_of_undeletable(three(), &["a"], going)[1..].len(), 1, "others go in its place");
+    assert_eq!(conditions_with(three(), &["a"], going)[1..].len(), 1, "others are deleted in its place");
     let failing = Plan { hold: Hold::Finishing, ..Plan::default() };
     assert!(first(three(), &["a"], failing).starts_with("Ready=False/PodsFailing"));
 }

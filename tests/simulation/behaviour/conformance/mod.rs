@@ -1,7 +1,7 @@
-//! One script of requests, and what a real kube-apiserver answered to it: `recorded.json` beside
+//! A script of requests, and the responses of a real kube-apiserver to it: `recorded.json` beside
 //! this file, recorded from 1.36.3. The API server of the simulation must answer the same.
 //!
-//! `make conformance` records it anew: on a cluster without nodes and with both CRDs, whose kubeconfig
+//! `make conformance` records it again, on a cluster without nodes and with both CRDs, whose kubeconfig
 //! `SIMULATION_KUBECONFIG` names. It also sends random requests to both servers, and compares the answers.
 
 mod random;
@@ -20,7 +20,7 @@ const JSON: &str = "application/json";
 const PARTIAL: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const PARTIAL_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// Sends requests and keeps what came back, without what differs from run to run.
+/// Sends requests and keeps the responses, without the parts that differ from run to run.
 struct Recorder {
     client: Client,
     uids: BTreeMap<String, String>,
@@ -33,7 +33,7 @@ impl Recorder {
         Self { client, uids: BTreeMap::new(), versions: BTreeMap::new(), answers: Vec::new() }
     }
 
-    /// Sends a request; the answer as it came.
+    /// Sends a request. Returns the response as received.
     async fn send(&mut self, method: &str, path: &str, content_type: &str, body: Value) -> Value {
         let bytes = if body.is_null() { vec![] } else { body.to_string().into_bytes() };
         // `?partial` and `?partials` tell this recorder to ask for metadata only. API servers ignore them.
@@ -55,20 +55,20 @@ impl Recorder {
             response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
         let text = response.into_body().collect().await.expect("a body").to_bytes();
         let text = String::from_utf8_lossy(&text).into_owned();
-        let mut asked = body;
-        self.normalise(&mut asked);
+        let mut sent = body;
+        self.normalise(&mut sent);
         let lines: Vec<Value> = match serde_json::from_str(&text) {
             Ok(whole) => vec![whole],
             Err(_) => text.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|_| l.into())).collect(),
         };
-        let mut told = lines.clone();
-        told.iter_mut().for_each(|line| self.normalise(line));
+        let mut kept = lines.clone();
+        kept.iter_mut().for_each(|line| self.normalise(line));
         self.answers
-            .push(json!({ "request": format!("{method} {path} {asked}"), "code": code, "type": kind, "answer": told }));
+            .push(json!({ "request": format!("{method} {path} {sent}"), "code": code, "type": kind, "answer": kept }));
         lines.into_iter().next().unwrap_or_default()
     }
 
-    /// Removes or renames what differs between servers: versions, times, identities, defaults of
+    /// Removes or renames the parts that differ between servers: versions, times, identities, defaults of
     /// fields that no operator looks at. The version of an object keeps its name as long as the object does not change.
     fn normalise(&mut self, value: &mut Value) {
         match value {
@@ -109,9 +109,9 @@ impl Recorder {
         }
     }
 
-    /// A text with the UIDs and versions in it renamed.
+    /// Renames the UIDs and versions in a text.
     fn named(&self, text: &str) -> String {
-        // The rest is about the encoding of the token, which differs.
+        // The rest describes the encoding of the token, which differs.
         let text = text.split(": continue key is not valid").next().unwrap_or_default();
         let text = self.uids.iter().fold(text.to_owned(), |t, (uid, name)| t.replace(uid, name));
         let words = text.split(' ').map(|word| {
@@ -129,7 +129,7 @@ fn renamed(known: &mut BTreeMap<String, String>, what: &str, value: &str) -> Str
     known.entry(value.to_owned()).or_insert(next).clone()
 }
 
-/// The API server of the simulation, on which no pod is scheduled.
+/// A client of the simulated API server. No pod is scheduled there.
 fn simulated() -> Client {
     let server = ApiServer::new(1);
     server.pods_live(PodScript::unschedulable());
@@ -137,7 +137,7 @@ fn simulated() -> Client {
     server.client("conformance")
 }
 
-/// The one of `SIMULATION_KUBECONFIG`.
+/// A client of the API server in `SIMULATION_KUBECONFIG`.
 async fn real() -> Client {
     let path = std::env::var("SIMULATION_KUBECONFIG").expect("SIMULATION_KUBECONFIG names a kubeconfig");
     let kubeconfig = kube::config::Kubeconfig::read_from(path).expect("a kubeconfig");
@@ -145,7 +145,7 @@ async fn real() -> Client {
     Client::try_from(config).expect("a client")
 }
 
-/// Fails if the simulated server answered otherwise than the real one.
+/// Fails if the responses of the simulated server differ from those of the real one.
 fn compare(simulated: &[Value], real: &[Value]) {
     let pairs = real.iter().zip(simulated).filter(|(real, ours)| real != ours);
     let differences: Vec<String> =
@@ -167,7 +167,7 @@ async fn random_requests_get_the_same_answers() {
     let (first, count) = (number("SIMULATION_FROM", 0), number("SIMULATION_SEEDS", 100));
     for seed in first..first + count {
         let theirs = random::run(real().await, seed).await;
-        // On another thread, because it has a runtime of its own, with virtual time.
+        // On another thread, because it needs its own runtime with virtual time.
         let ours = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
             runtime.expect("a runtime").block_on(async { random::run(simulated(), seed).await })

@@ -1,4 +1,4 @@
-//! Random requests. The seed alone decides what is sent, so both servers get the same. UIDs and versions are those that each server answered.
+//! Random requests. Only the seed determines them, so both servers get the same. Each server gets the UIDs and versions that it returned.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use super::{
 };
 use crate::world::dice::Dice;
 
-/// How many requests follow each other in a namespace.
+/// The number of requests in a namespace.
 const REQUESTS: usize = 60;
 
-/// The requests of one seed to one server, in a namespace of their own.
+/// The requests of one seed to one server, in their own namespace.
 struct Run {
     recorder: Recorder,
     dice: Dice,
     namespace: String,
-    /// The first and the latest metadata that the server answered, by path.
+    /// The first and the latest object that the server returned, by path.
     known: BTreeMap<String, [Value; 2]>,
 }
 
@@ -61,7 +61,7 @@ impl Run {
             7 if !is_pod => {
                 let rolling = json!({ "paused": self.dice.one_in(2) });
                 let spec = json!({ "replicas": number, "updateStrategy": { "rollingUpdate": rolling } });
-                // Without a UID: of several errors, the real server reports all and the simulated one the first.
+                // Without a UID: the real server reports all errors, and the simulated one only the first.
                 let mut metadata = metadata;
                 metadata.as_object_mut().and_then(|fields| fields.remove("uid"));
                 self.send("PATCH", &path, MERGE, json!({ "metadata": metadata, "spec": spec })).await;
@@ -74,7 +74,7 @@ impl Run {
                 let names: Vec<String> = (0..number % 3).map(|index| format!("{name}-{index}")).collect();
                 let mut metadata = self.precondition(&path, json!({}));
                 metadata["name"] = name.into();
-                // No merge patch writes such a number. An apply of what a merge patch wrote changes only who owns it, which is not simulated.
+                // No merge patch writes such a number. Applying the same number as a merge patch changes only the field owner, which is not simulated.
                 let applied = json!({ "availableReplicas": 20 + number, "podNames": names });
                 let body = set(metadata, json!({ "status": applied }));
                 let status = format!("{status}?fieldManager=podset-operator&force=true");

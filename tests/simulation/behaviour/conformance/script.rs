@@ -1,4 +1,4 @@
-//! The requests, in the order in which both servers get them. Nothing is judged here.
+//! The requests, in the order in which both servers get them.
 
 use kube::Client;
 use serde_json::{Value, json};
@@ -184,7 +184,7 @@ async fn lists(r: &mut Recorder) {
     }
     r.send("GET", &format!("{PODS}?fieldSelector=metadata.name%3Dl-2"), JSON, Value::Null).await;
     r.send("GET", &format!("{PODS}?labelSelector=app%3Dweb&partials"), JSON, Value::Null).await;
-    // Pages show one moment.
+    // All pages show the same version.
     let first = r.send("GET", &format!("{PODS}?labelSelector=app%3Dweb&limit=2"), JSON, Value::Null).await;
     r.send("DELETE", &format!("{PODS}/l-3"), JSON, json!({})).await;
     let next = format!("{PODS}?labelSelector=app%3Dweb&limit=2&continue={}", meta(&first, "continue"));
@@ -221,7 +221,7 @@ async fn watches(r: &mut Recorder) {
     );
     r.send("GET", &watch, JSON, Value::Null).await;
     let watched = r.answers.pop().expect("just recorded");
-    // When bookmarks come is up to the server.
+    // The server decides when it sends bookmarks.
     let events = watched["answer"].as_array().expect("lines").iter().filter(|event| event["type"] != "BOOKMARK");
     let events: Vec<String> =
         events.map(|e| format!("{} {}", e["type"].as_str().unwrap_or_default(), e["object"]["metadata"])).collect();

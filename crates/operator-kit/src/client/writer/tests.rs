@@ -16,13 +16,13 @@ use super::*;
 use crate::{client::Clients, telemetry::metrics::Metrics};
 use leadership::{Ends, LeaderState, env::testing::virtual_env};
 
-/// A write, when its turn has come.
+/// Builds a write.
 fn request() -> Result<Request<Vec<u8>>, request::Error> {
     Request::post("/api/v1/namespaces/a/pods").body(b"{}".to_vec()).map_err(request::Error::BuildRequest)
 }
 
 #[tokio::test]
-async fn a_request_is_built_when_its_turn_has_come() {
+async fn a_request_is_built_only_when_it_can_be_sent() {
     let answers = Arc::new(Semaphore::new(0));
     let answered = answers.clone();
     let service = tower::service_fn(move |_: Request<Body>| {
@@ -70,7 +70,7 @@ async fn nothing_is_sent_without_leadership() {
     assert!(matches!(writer.send(&"a".into(), request).await, Answer::NotSent));
 }
 
-/// What becomes of a write where this is the configuration, and whether the lease can be given back then. It may take so many
+/// The answer to a write with this configuration, and whether the lease can be released then. The term lasts `budget`
 /// milliseconds.
 async fn write(config: Config, budget: Option<i64>) -> (Answer, bool) {
     let env = virtual_env();
@@ -83,7 +83,7 @@ async fn write(config: Config, budget: Option<i64>) -> (Answer, bool) {
     (answer, leader_state.is_settled())
 }
 
-/// A place at which somebody listens, and does this with the first connection.
+/// The address of a listener that serves the first connection like this.
 async fn listener<F: Future<Output = ()> + Send>(serve: impl FnOnce(TcpStream) -> F + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let place = listener.local_addr().unwrap().to_string();
@@ -97,22 +97,22 @@ fn config(scheme: &str, place: &str) -> Config {
     config
 }
 
-/// Says this to whatever comes first, and ends the connection.
-async fn say(mut connection: TcpStream, what: &'static [u8]) {
+/// Reads the first bytes, sends this and closes the connection.
+async fn respond(mut connection: TcpStream, what: &'static [u8]) {
     let read = connection.read(&mut [0; 1024]).await.unwrap();
-    assert!(read > 0, "the request has come");
+    assert!(read > 0, "the request has arrived");
     connection.write_all(what).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_write_that_finds_no_api_server_never_left() {
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
-    let no_tls = listener(|connection| say(connection, b"HTTP/1.1 400 Bad Request\r\n\r\n")).await;
-    let proxy = listener(|connection| say(connection, b"HTTP/1.1 502 Bad Gateway\r\n\r\n")).await;
+async fn a_write_that_reaches_no_api_server_never_left() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+    let no_tls = listener(|connection| respond(connection, b"HTTP/1.1 400 Bad Request\r\n\r\n")).await;
+    let proxy = listener(|connection| respond(connection, b"HTTP/1.1 502 Bad Gateway\r\n\r\n")).await;
     let mut behind = config("https", "api.example.com");
     behind.proxy_url = Some(format!("http://{proxy}").parse().unwrap());
     for (what, config) in [
-        ("the connection is refused", config("http", &nobody)),
+        ("the connection is refused", config("http", &closed)),
         ("the handshake fails", config("https", &no_tls)),
         ("the proxy does not reach it", behind),
     ] {
@@ -122,7 +122,7 @@ async fn a_write_that_finds_no_api_server_never_left() {
 }
 
 #[tokio::test]
-async fn a_write_whose_time_ends_before_its_connection_is_made_never_left() {
+async fn a_write_that_times_out_while_connecting_never_left() {
     let mute =
         listener(|mut connection| async move { while connection.read(&mut [0; 64]).await.is_ok_and(|n| n > 0) {} });
     let answer = write(config("https", &mute.await), Some(200)).await;
@@ -130,7 +130,7 @@ async fn a_write_whose_time_ends_before_its_connection_is_made_never_left() {
 }
 
 #[tokio::test]
-async fn a_write_of_which_a_byte_left_may_take_effect() {
+async fn a_write_whose_first_byte_was_sent_may_take_effect() {
     let breaks = listener(|mut connection| async move { drop(connection.read(&mut [0; 1]).await) }).await;
     let answer = write(config("http", &breaks), None).await;
     assert!(matches!(answer, (Answer::Unknown(_), false)), "{answer:?}");

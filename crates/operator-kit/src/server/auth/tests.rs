@@ -17,10 +17,10 @@ const METRICS: Access = Access { verb: "get", path: "/metrics" };
 const CACHED_TOKENS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// An API server that reviews tokens: what it answers is told by the token.
+/// An API server that reviews tokens. The token determines its response.
 #[derive(Default)]
 struct Reviewer {
-    asked: AtomicUsize,
+    reviews: AtomicUsize,
     is_away: AtomicBool,
     is_silent: AtomicBool,
     knows_nobody: AtomicBool,
@@ -29,7 +29,7 @@ struct Reviewer {
 
 impl Reviewer {
     async fn answer(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.reviews.fetch_add(1, Ordering::SeqCst);
         if self.is_silent.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
@@ -40,8 +40,8 @@ impl Reviewer {
         let mut review: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
         *self.last.lock().unwrap() = review["spec"].clone();
         review["status"] = match (head.uri.path(), review["spec"]["token"].as_str()) {
-            (CACHED_TOKENS, Some("forbidden-to-ask")) => return Ok(refusal(403)),
-            (CACHED_TOKENS, Some("overloaded")) => return Ok(refusal(500)),
+            (CACHED_TOKENS, Some("forbidden-to-ask")) => return Ok(rejected(403)),
+            (CACHED_TOKENS, Some("overloaded")) => return Ok(rejected(500)),
             (CACHED_TOKENS, Some(name @ ("alice" | "bob"))) if !self.knows_nobody.load(Ordering::SeqCst) => {
                 let user = json!({ "username": name, "uid": "1", "groups": ["g"], "extra": { "pod": ["p"] } });
                 json!({ "authenticated": true, "user": user })
@@ -53,12 +53,12 @@ impl Reviewer {
         Ok(Response::builder().status(201).body(Body::from(review.to_string().into_bytes()))?)
     }
 
-    fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+    fn reviews(&self) -> usize {
+        self.reviews.load(Ordering::SeqCst)
     }
 }
 
-fn refusal(code: u16) -> Response<Body> {
+fn rejected(code: u16) -> Response<Body> {
     let status = Status::failure("no", "").with_code(code);
     Response::builder().status(code).body(Body::from(serde_json::to_vec(&status).unwrap())).unwrap()
 }
@@ -97,40 +97,40 @@ async fn a_user_that_may_get_metrics_is_let_through() {
         "user": "alice", "uid": "1", "groups": ["g"], "extra": { "pod": ["p"] },
         "nonResourceAttributes": { "path": "/metrics", "verb": "get" },
     });
-    assert_eq!(*reviewer.last.lock().unwrap(), expected, "all that is known of the user is passed on");
-    assert_eq!(gate.admit(&with("bearer  alice")).await, alice(), "the scheme is any case");
+    assert_eq!(*reviewer.last.lock().unwrap(), expected, "all attributes of the user are passed on");
+    assert_eq!(gate.admit(&with("bearer  alice")).await, alice(), "the scheme is case-insensitive");
     assert_eq!(gate.admit(&with("Bearer bob")).await, Err(bob_may_not()));
     assert_eq!(gate.admit(&with("Bearer junk")).await, Err(Rejection::Unknown));
 }
 
 #[tokio::test]
-async fn without_a_token_nothing_is_asked() {
+async fn a_request_without_a_token_is_not_reviewed() {
     let (reviewer, gate) = gate();
     for authorization in ["alice", "Basic alice", "Bearer", "Bearer ", "Bearer a b", ""] {
         assert_eq!(gate.admit(&with(authorization)).await, Err(Rejection::NoToken), "{authorization}");
     }
     assert_eq!(gate.admit(&HeaderMap::new()).await, Err(Rejection::NoToken));
-    assert_eq!(reviewer.asked(), 0);
+    assert_eq!(reviewer.reviews(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_kept_for_a_while() {
+async fn reviews_are_cached_for_a_while() {
     let (reviewer, gate) = gate();
     for _ in 0..10 {
         admit(&gate, "alice").await.unwrap();
         admit(&gate, "junk").await.unwrap_err();
     }
-    assert_eq!(reviewer.asked(), 2 + 1);
+    assert_eq!(reviewer.reviews(), 2 + 1);
     advance(Duration::from_secs(11)).await;
     admit(&gate, "alice").await.unwrap();
     admit(&gate, "junk").await.unwrap_err();
-    assert_eq!(reviewer.asked(), 2 + 2);
+    assert_eq!(reviewer.reviews(), 2 + 2);
     advance(Duration::from_secs(48)).await;
     admit(&gate, "alice").await.unwrap();
-    assert_eq!(reviewer.asked(), 2 + 2, "59 seconds");
+    assert_eq!(reviewer.reviews(), 2 + 2, "59 seconds");
     advance(Duration::from_secs(2)).await;
     admit(&gate, "alice").await.unwrap();
-    assert_eq!(reviewer.asked(), 4 + 2);
+    assert_eq!(reviewer.reviews(), 4 + 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,19 +147,19 @@ async fn a_token_that_was_revoked_is_no_longer_known() {
     for junk in 0..BURST {
         assert_eq!(admit(&gate, &format!("more-{junk}")).await, Err(Rejection::Unknown));
     }
-    assert_eq!(admit(&gate, "alice").await, Err(Rejection::Busy), "she waits like a stranger");
+    assert_eq!(admit(&gate, "alice").await, Err(Rejection::Busy), "she waits like an unknown user");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_at_the_same_time_shares_the_answer() {
+async fn concurrent_requests_share_one_review() {
     let (reviewer, gate) = gate();
     let all = join_all((0..30).map(|_| admit(&gate, "alice"))).await;
     assert!(all.iter().all(Result::is_ok), "{all:?}");
-    assert_eq!(reviewer.asked(), 2);
+    assert_eq!(reviewer.reviews(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn junk_neither_presses_the_api_server_nor_shuts_out_the_good() {
+async fn invalid_tokens_neither_load_the_api_server_nor_block_known_ones() {
     let (reviewer, gate) = gate();
     admit(&gate, "alice").await.unwrap();
     advance(Duration::from_secs(61)).await;
@@ -167,19 +167,19 @@ async fn junk_neither_presses_the_api_server_nor_shuts_out_the_good() {
     for junk in 0..5000 {
         busy += usize::from(admit(&gate, &format!("junk-{junk}")).await == Err(Rejection::Busy));
     }
-    assert_eq!((reviewer.asked() - 2, busy), (20, 4980));
+    assert_eq!((reviewer.reviews() - 2, busy), (20, 4980));
     assert!(gate.answers.len() <= super::CACHED_TOKENS, "{}", gate.answers.len());
-    assert_eq!(admit(&gate, "alice").await, alice(), "she was let through lately");
-    assert_eq!(admit(&gate, "bob").await, Err(Rejection::Busy), "a stranger must wait");
+    assert_eq!(admit(&gate, "alice").await, alice(), "she was admitted recently");
+    assert_eq!(admit(&gate, "bob").await, Err(Rejection::Busy), "an unknown user must wait");
     advance(Duration::from_secs(1)).await;
     assert_eq!(admit(&gate, "bob").await, Err(bob_may_not()));
     advance(Duration::from_secs(3)).await;
-    let mut asked = reviewer.asked();
+    let mut reviews = reviewer.reviews();
     for junk in 0..1000 {
         let _ = admit(&gate, &format!("late-{junk}")).await;
     }
-    asked = reviewer.asked() - asked;
-    assert_eq!(asked, 7, "two a second, and bob was one");
+    reviews = reviewer.reviews() - reviews;
+    assert_eq!(reviews, 7, "two per second, and bob took one");
 }
 
 #[tokio::test(start_paused = true)]
@@ -197,17 +197,17 @@ async fn a_known_token_stays_known_while_the_api_server_is_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_for_those_who_wait_for_it() {
+async fn concurrent_requests_share_one_failed_review() {
     let (reviewer, gate) = gate();
     reviewer.is_silent.store(true, Ordering::SeqCst);
     let start = Instant::now();
     let all = join_all((0..30).map(|_| admit(&gate, "alice"))).await;
     assert!(all.iter().all(|answer| *answer == Err(Rejection::NotAnswered)), "{all:?}");
-    assert_eq!((reviewer.asked(), start.elapsed()), (1, LOOKUP_TIMEOUT));
+    assert_eq!((reviewer.reviews(), start.elapsed()), (1, LOOKUP_TIMEOUT));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_does_not_answer_is_said_and_not_remembered() {
+async fn a_failed_review_is_reported_and_not_cached() {
     let (reviewer, gate) = gate();
     reviewer.is_away.store(true, Ordering::SeqCst);
     assert_eq!(admit(&gate, "alice").await, Err(Rejection::NotAnswered));
@@ -217,22 +217,22 @@ async fn an_api_server_that_does_not_answer_is_said_and_not_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_keeps_silent_holds_nobody_for_long() {
+async fn a_hanging_api_server_delays_requests_only_briefly() {
     let (reviewer, gate) = gate();
     reviewer.is_silent.store(true, Ordering::SeqCst);
     let start = Instant::now();
     let names: Vec<String> = (0..100).map(|number| format!("user-{number}")).collect();
     let all = join_all(names.iter().map(|name| admit(&gate, name))).await;
     assert!(start.elapsed() <= TURN_TIMEOUT + LOOKUP_TIMEOUT + Duration::from_millis(10), "{:?}", start.elapsed());
-    let refused = |with: Rejection| all.iter().filter(|result| **result == Err(with.clone())).count();
-    assert_eq!((refused(Rejection::NotAnswered), refused(Rejection::Busy)), (20, 80));
-    assert!(reviewer.asked() <= 2, "one question at a time: {}", reviewer.asked());
+    let failed = |with: Rejection| all.iter().filter(|result| **result == Err(with.clone())).count();
+    assert_eq!((failed(Rejection::NotAnswered), failed(Rejection::Busy)), (20, 80));
+    assert!(reviewer.reviews() <= 2, "one review at a time: {}", reviewer.reviews());
 }
 
 #[tokio::test]
-async fn an_operator_that_may_not_ask_says_what_it_needs() {
+async fn an_operator_that_may_not_review_names_the_missing_role() {
     let (_, gate) = gate();
-    let refusal = admit(&gate, "forbidden-to-ask").await.unwrap_err();
-    assert_eq!(refusal, Rejection::NotAsked);
-    assert!(refusal.to_string().contains("system:auth-delegator"));
+    let rejection = admit(&gate, "forbidden-to-ask").await.unwrap_err();
+    assert_eq!(rejection, Rejection::NotAsked);
+    assert!(rejection.to_string().contains("system:auth-delegator"));
 }

@@ -1,4 +1,4 @@
-//! The certificate of the metrics: what is refused, and that a new one is taken.
+//! The certificate of the metrics server: which files are rejected, and that new files are read.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -41,7 +41,7 @@ pub(crate) fn parsed((certificate, _): &(String, String)) -> Vec<CertificateDer<
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_with_the_flag_and_the_file() {
+fn an_unusable_certificate_is_rejected_with_its_flag_and_file() {
     let folder = TempDir::new().unwrap();
     let refused = || {
         let sentence = Files::open(folder.path()).unwrap_err().to_string();
@@ -63,7 +63,7 @@ fn what_cannot_be_served_is_refused_with_the_flag_and_the_file() {
 #[tokio::test(start_paused = true)]
 async fn files_that_change_are_read_again() {
     let folder = TempDir::new().unwrap();
-    // As a kubelet writes a Secret: files behind a link that is turned at once.
+    // As a kubelet writes a Secret: files behind a symlink that is replaced atomically.
     let pairs = [new_pair(), new_pair()];
     for (name, pair) in ["first", "second"].iter().zip(&pairs) {
         fs::create_dir(folder.path().join(name)).unwrap();
@@ -89,7 +89,7 @@ async fn files_that_change_are_read_again() {
 
     fs::remove_file(folder.path().join("data")).unwrap();
     sleep(RELOAD_INTERVAL * 2).await;
-    assert_eq!(served(&current).await, parsed(&pairs[1]), "nor do files that are gone");
+    assert_eq!(served(&current).await, parsed(&pairs[1]), "missing files change nothing either");
 
     symlink("first", folder.path().join("data")).unwrap();
     sleep(RELOAD_INTERVAL * 2).await;
@@ -98,7 +98,7 @@ async fn files_that_change_are_read_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_pair_is_complained_of_once() {
+async fn a_broken_pair_is_logged_once() {
     let log = NamedTempFile::new().unwrap();
     let writer = Arc::new(log.reopen().unwrap());
     let _logs = tracing::subscriber::set_default(tracing_subscriber::fmt().with_writer(writer).finish());
@@ -107,11 +107,11 @@ async fn a_broken_pair_is_complained_of_once() {
     write(folder.path(), &one);
     let (files, _current) = Files::open(folder.path()).unwrap();
     let refreshing = tokio::spawn(files.keep_fresh(CancellationToken::new()));
-    for complaints in 1..=2 {
+    for warnings in 1..=2 {
         write(folder.path(), &(one.0.clone(), other.1.clone()));
         sleep(RELOAD_INTERVAL * 4).await;
         let text = fs::read_to_string(log.path()).unwrap();
-        assert_eq!(text.matches("; keeping the former certificate").count(), complaints, "{text}");
+        assert_eq!(text.matches("; keeping the former certificate").count(), warnings, "{text}");
         write(folder.path(), &one);
         sleep(RELOAD_INTERVAL * 2).await;
     }

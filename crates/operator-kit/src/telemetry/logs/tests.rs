@@ -1,4 +1,4 @@
-//! What the lines of the log look like, and that what is logged can be changed.
+//! The format of log lines, and changes of the level.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use crate::telemetry::resource::Service;
 
 const SERVICE: Service<'_> = Service { name: "operator", version: "1.2", instance: "me" };
 
-/// A log that is kept.
+/// A log in memory.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<u8>>>);
 
@@ -35,7 +35,7 @@ impl Write for Kept {
     }
 }
 
-/// What `say` logs, line by line.
+/// The lines that `say` logs.
 fn logged(is_json: bool, level: &str, ids: spans::CurrentIds, say: impl FnOnce(&Level)) -> Vec<String> {
     let kept = Kept::default();
     let (writer, resource) = (kept.clone(), Resource::new(&SERVICE, |_| None, BTreeMap::new()));
@@ -52,14 +52,14 @@ fn logged(is_json: bool, level: &str, ids: spans::CurrentIds, say: impl FnOnce(&
     kept.lines()
 }
 
-/// Within no trace.
-const NOWHERE: spans::CurrentIds = || None;
+/// Outside a trace.
+const UNTRACED: spans::CurrentIds = || None;
 
 /// Within a trace.
 const TRACED: spans::CurrentIds = || Some(("0a".to_owned(), "0b".to_owned(), 1));
 
 #[test]
-fn a_line_for_machines_is_a_log_record_of_opentelemetry() {
+fn a_json_line_is_an_opentelemetry_log_record() {
     let lines = logged(true, "info", TRACED, |_| {
         warn!(set = %"shop/web", created = 2, is_new = true, share = 0.5, "a \"plan\" was\ncarried out");
     });
@@ -86,9 +86,9 @@ fn a_line_for_machines_is_a_log_record_of_opentelemetry() {
 }
 
 #[test]
-fn a_line_for_people_ends_with_the_trace_if_there_is_one() {
+fn a_text_line_ends_with_the_trace_if_there_is_one() {
     let scaled = |ids| logged(false, "info", ids, |_| info!(created = 2, "scaled"));
-    assert_eq!(scaled(NOWHERE), [" INFO scaled created=2"]);
+    assert_eq!(scaled(UNTRACED), [" INFO scaled created=2"]);
     assert_eq!(scaled(TRACED), [" INFO scaled created=2 trace_id=0a span_id=0b"]);
 }
 
@@ -96,7 +96,7 @@ fn a_line_for_people_ends_with_the_trace_if_there_is_one() {
 fn an_event_is_one_line_whatever_it_carries() {
     const FORGED: &str = "denied\n INFO elected\r\u{1b}[2J\u{9b}\u{2028}\u{202e}é";
     let say = |_: &Level| warn!(reason = %FORGED, set = FORGED, error = ?FORGED, "it was {FORGED}");
-    for ids in [NOWHERE, TRACED] {
+    for ids in [UNTRACED, TRACED] {
         let lines = logged(false, "info", ids, say);
         let [line] = &lines[..] else { panic!("one line: {lines:?}") };
         assert!(!line.contains(is_unprintable), "{line:?}");
@@ -110,8 +110,8 @@ fn an_event_is_one_line_whatever_it_carries() {
 }
 
 #[test]
-fn what_is_logged_can_be_changed_at_any_time_and_never_has_spans() {
-    let lines = logged(false, "warn", NOWHERE, |level| {
+fn the_level_can_change_at_any_time_and_spans_are_never_logged() {
+    let lines = logged(false, "warn", UNTRACED, |level| {
         info!("not yet");
         level.set(&Directives("trace".to_owned())).unwrap();
         let _span = info_span!(target: spans::TARGET, "reconcile", controller = "podset").entered();
@@ -131,7 +131,7 @@ fn directives_have_no_spaces() {
 }
 
 #[test]
-fn people_read_text_and_machines_json() {
+fn the_default_format_is_json_in_a_pod_and_text_elsewhere() {
     assert_eq!([format(None, true), format(None, false)], [LogFormat::Json, LogFormat::Text]);
     for chosen in [LogFormat::Json, LogFormat::Text] {
         assert_eq!([true, false].map(|is_in_pod| format(Some(chosen), is_in_pod)), [chosen; 2]);

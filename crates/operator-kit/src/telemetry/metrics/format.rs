@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_does_not_ask_for_open_metrics_gets_what_everybody_reads() {
+    fn open_metrics_is_served_only_if_accepted() {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5";
         assert_eq!(Format::accepted(prometheus), Format::OpenMetrics);
         for accept in ["", "*/*", "text/plain"] {
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_classic_text_has_no_exemplars_and_describes_the_names_of_its_samples() {
+    fn the_classic_text_has_no_exemplars_and_describes_sample_names() {
         let text = "# HELP requests Requests.\n# TYPE requests counter\n# UNIT requests pods\nrequests_total{code=\"200\"} 3\n\
                     # HELP build The version.\n# TYPE build info\nbuild_info{version=\"1\"} 1\n\
                     # HELP time Times.\n# TYPE time histogram\ntime_bucket{le=\"1.0\"} 2 # {trace_id=\"ab\"} 0.5\n# EOF\n";

@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 
 use super::*;
 
-/// What a process with one controller shows before anything has happened.
+/// The metrics of a process with one controller right after the start.
 fn idle() -> Metrics {
     let metrics = Metrics::new(leadership::env::testing::virtual_env());
     metrics.controller("podset");
@@ -14,7 +14,7 @@ fn idle() -> Metrics {
     metrics
 }
 
-/// The samples of a text: name and labels, without the value.
+/// The samples of a text: the value of each name with labels.
 fn series(text: &str) -> BTreeMap<String, f64> {
     let samples = text.lines().filter(|line| !line.starts_with('#'));
     let read = |line: &str| {
@@ -105,7 +105,7 @@ fn requests_are_counted_by_code_method_and_host() {
 }
 
 #[test]
-fn a_leader_is_one() {
+fn the_leader_metric_is_one_for_a_leader() {
     let metrics = idle();
     let (series, leads) =
         (r#"leader_election_master_status{name="podset-operator"}"#, metrics.leader("podset-operator"));
@@ -146,7 +146,7 @@ async fn reconciles_are_timed_and_counted_by_how_they_end() {
 }
 
 #[test]
-fn work_that_never_ends_is_seen() {
+fn unfinished_work_is_shown() {
     let env = leadership::env::testing::virtual_env();
     let metrics = Metrics::new(env.clone());
     let queue = metrics.queue("podset");
@@ -156,7 +156,7 @@ fn work_that_never_ends_is_seen() {
         queue.added();
         queue.taken(now - ago, SignedDuration::ZERO);
     }
-    // The clock is the machine's: it goes on between the lines of this test.
+    // The clock goes on during this test.
     let is_about = |series: String, hours: f64| (value(&metrics, &series) / 3600.0 - hours).abs() < 0.01;
     assert!(is_about(work("unfinished_work"), 4.0) && is_about(work("longest_running_processor"), 2.0));
     queue.done(now - hour * 2, now);

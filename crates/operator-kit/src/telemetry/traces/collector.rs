@@ -190,7 +190,7 @@ mod tests {
     use super::*;
     use crate::telemetry::traces::settings;
 
-    /// The settings for a collector by TLS.
+    /// The settings for a collector over TLS.
     fn by_tls(protocol: &str, address: &str, certificate: Option<&str>) -> Settings {
         let config = settings::read(|name| match name {
             "OTEL_EXPORTER_OTLP_PROTOCOL" => Some(protocol.to_owned()),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn by_tls_nothing_is_said_before_the_collector_has_shown_who_it_is() {
+    async fn over_tls_the_first_byte_is_a_handshake() {
         let mut trusted = tempfile::NamedTempFile::new().unwrap();
         let certificate = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap().cert;
         let base64 = serde_json::to_value(k8s_openapi::ByteString(certificate.der().to_vec())).unwrap();
@@ -221,14 +221,14 @@ mod tests {
                     first
                 };
                 let (result, first) = tokio::join!(exporter.export(Vec::new()), hello);
-                assert!(result.is_err(), "{protocol}: nobody answered");
-                assert_eq!(first, [0x16], "{protocol}: it begins with a handshake");
+                assert!(result.is_err(), "{protocol}: no response");
+                assert_eq!(first, [0x16], "{protocol}: the connection begins with a handshake");
             }
         }
     }
 
     #[tokio::test]
-    async fn a_collector_that_vanished_is_not_waited_for_by_tcp() {
+    async fn the_connection_to_the_collector_has_a_tcp_user_timeout() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let timeout = Duration::from_secs(7);
@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn why_nothing_can_be_sent_is_known() {
+    async fn the_cause_of_a_failed_export_is_known() {
         let mut settings = by_tls("http/protobuf", "127.0.0.1:1", None);
         settings.endpoint = http::Uri::from_static("http://127.0.0.1:1/v1/traces");
         let cause = Cause::default();
         let http = Http::new(&settings, cause.clone()).unwrap();
         http.send_bytes(Request::post(&settings.endpoint).body(Bytes::new()).unwrap()).await.unwrap_err();
-        let told = cause.take().unwrap();
-        assert!(told.to_lowercase().contains("connection refused"), "{told}");
+        let text = cause.take().unwrap();
+        assert!(text.to_lowercase().contains("connection refused"), "{text}");
     }
 
     #[tokio::test]

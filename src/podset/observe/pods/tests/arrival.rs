@@ -1,29 +1,29 @@
-//! What a state of a pod means.
+//! How a received state of a pod is classified.
 
 use super::*;
 
 #[test]
-fn a_state_is_judged_by_what_is_known() {
+fn a_state_is_classified_by_what_is_known() {
     let mut pods = Pods::new(CacheRules::default());
     let known = testing::pod("known").version(5).0;
     pods.apply(&None, Change::Snapshot { items: vec![known], version: 10 }, &|_| Some(false), testing::now());
     pods.verify(&None, vec![testing::pod("known").version(5).0], HashSet::new(), 20, testing::now());
     let new = |is_missing, replaces: Option<&str>| Arrival::New { is_missing, replaces: replaces.map(Into::into) };
-    for (story, pod, is_from_watch, expected) in [
+    for (case, pod, is_from_watch, expected) in [
         ("an older state", testing::pod("known").version(4), true, Arrival::Stale),
         ("a newer state", testing::pod("known").version(6), true, Arrival::Update),
-        ("a list that is newer did not show it", testing::pod("ghost").version(15), true, Arrival::Over),
+        ("a newer list did not show it", testing::pod("ghost").version(15), true, Arrival::Over),
         ("a new pod", testing::pod("new").version(21), true, new(false, None)),
-        ("an answer that the watch has come past", testing::pod("new").version(9), false, new(true, None)),
-        ("an answer that is ahead of the watch", testing::pod("new").version(11), false, new(false, None)),
-        ("an earlier pod of the name", testing::pod("known").uid("a").version(4), false, Arrival::Stale),
+        ("a response older than the watch", testing::pod("new").version(9), false, new(true, None)),
+        ("a response ahead of the watch", testing::pod("new").version(11), false, new(false, None)),
+        ("an earlier pod with the name", testing::pod("known").uid("a").version(4), false, Arrival::Stale),
         (
-            "the next pod of the name",
+            "the next pod with the name",
             testing::pod("known").uid("a").version(22),
             true,
             new(false, Some("uid-of-known")),
         ),
     ] {
-        assert_eq!(pods.classify(&pod.0, is_from_watch), expected, "{story}");
+        assert_eq!(pods.classify(&pod.0, is_from_watch), expected, "{case}");
     }
 }

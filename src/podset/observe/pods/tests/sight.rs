@@ -1,4 +1,4 @@
-//! Pods of other namespaces, pods that only a standby lost sight of, and pods whose delete was rejected.
+//! Pods of other namespaces, pods that the watch of a standby no longer shows, and pods whose delete was rejected.
 
 use super::*;
 
@@ -21,16 +21,16 @@ fn a_pod_of_another_namespace_belongs_to_no_set_of_this_one() {
     assert!(!cache.take_touched().contains_key(&set()));
     assert!(cache.is_known(&elsewhere, testing::now()), "its name is taken there");
     hear(&mut cache, Change::Deleted(claim(16)));
-    assert!(!cache.is_known(&elsewhere, testing::now()), "nobody looks it up: it is no pod of a set");
+    assert!(!cache.is_known(&elsewhere, testing::now()), "it is not looked up, as it belongs to no set");
 
     let mut by_uid_alone = Pods::new(CacheRules { home: |_| "anywhere".into(), ..CacheRules::default() });
     by_uid_alone.apply(&None, Change::Applied(claim(12)), &|_| Some(false), testing::now());
     assert_eq!(by_uid_alone.owned(&("anywhere".into(), "set-uid".into())).count(), 1);
 }
 
-/// A standby never looks up what its watch lost sight of.
+/// A standby never looks up pods that its watch no longer shows.
 #[test]
-fn a_ghost_on_a_standby_goes_after_the_quarantine_and_one_of_a_leader_stays() {
+fn only_a_standby_forgets_a_missing_pod_after_the_quarantine() {
     let after = |seconds| testing::now() + SignedDuration::from_secs(seconds);
     let lost = || {
         let mut cache = cache([testing::pod("a").version(5), testing::pod("b").version(6)], 10);
@@ -42,7 +42,7 @@ fn a_ghost_on_a_standby_goes_after_the_quarantine_and_one_of_a_leader_stays() {
     assert_eq!(live(&standby), ["a", "b"]);
     standby.expire(after(60));
     assert_eq!(live(&standby), ["b"]);
-    assert!(standby.is_resting(&key("a"), after(119)), "its name rests");
+    assert!(standby.is_resting(&key("a"), after(119)), "its name is not reused yet");
 
     let mut leader = lost();
     leader.begin_term();
@@ -53,12 +53,12 @@ fn a_ghost_on_a_standby_goes_after_the_quarantine_and_one_of_a_leader_stays() {
     let mut back = lost();
     hear(&mut back, Change::Applied(testing::pod("a").version(21).0));
     back.expire(after(60));
-    assert_eq!((live(&back).len(), back.lost.len()), (2, 0), "it is in sight again");
+    assert_eq!((live(&back).len(), back.lost.len()), (2, 0), "the watch shows it again");
 }
 
-/// A pod that a standby forgot lives: the list with which a term begins shows it, with the label or without.
+/// A pod that a standby forgot is still live. The list at the beginning of the term shows it, with or without the label.
 #[test]
-fn a_ghost_that_lives_is_found_by_the_list_at_take_over() {
+fn the_list_at_take_over_finds_a_forgotten_pod() {
     for label_is_back in [false, true] {
         let mut cache = cache([testing::pod("a").version(5)], 10);
         hear(&mut cache, Change::Deleted(testing::pod("a").version(11).0));
@@ -92,7 +92,7 @@ fn any_change_of_a_pod_whose_delete_was_rejected_is_urgent() {
 
 /// A DELETED event means that a pod is gone, or that it lost the watched label. A pod that is being deleted may run on.
 #[test]
-fn a_pod_that_is_being_deleted_stays_known_while_it_may_run_and_its_set_waits() {
+fn a_terminating_pod_stays_known_while_it_may_run_and_its_set_waits() {
     let known = |waits: bool, pod: PodBuilder| {
         let mut cache = cache([pod.clone().version(5)], 10);
         cache.apply(&None, Change::Deleted(pod.version(11).0), &|_| Some(waits), testing::now());

@@ -1,4 +1,4 @@
-//! What the variables mean, told as tables.
+//! The meaning of the variables, as tables.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn settings(variables: &[(&str, &str)]) -> Settings {
 }
 
 #[test]
-fn nothing_is_exported_unless_it_is_asked_for() {
+fn nothing_is_exported_unless_it_is_configured() {
     for variables in [
         &[][..],
         &[("OTEL_EXPORTER_OTLP_ENDPOINT", " ")],
@@ -44,7 +44,7 @@ fn the_defaults_are_those_of_the_specification() {
 }
 
 #[test]
-fn an_endpoint_for_all_signals_gets_the_path_of_traces_and_their_own_is_taken_as_it_is() {
+fn only_the_endpoint_for_all_signals_gets_the_path_of_traces() {
     let grpc = ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
     let (all, traces) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
     for (variables, expected) in [
@@ -61,7 +61,7 @@ fn an_endpoint_for_all_signals_gets_the_path_of_traces_and_their_own_is_taken_as
 }
 
 #[test]
-fn what_is_for_traces_wins_over_what_is_for_all() {
+fn variables_for_traces_win_over_general_ones() {
     let read = settings(&[
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
@@ -81,7 +81,7 @@ fn what_is_for_traces_wins_over_what_is_for_all() {
 }
 
 #[test]
-fn words_are_read_in_any_case() {
+fn values_are_case_insensitive() {
     for (protocol, expected) in [("GRPC", Protocol::Grpc), ("HTTP/Protobuf", Protocol::HttpBinary)] {
         let read = settings(&[
             ("OTEL_TRACES_EXPORTER", "OTLP"),
@@ -93,7 +93,7 @@ fn words_are_read_in_any_case() {
 }
 
 #[test]
-fn a_wrong_value_is_named_with_its_remedy_and_counts_as_not_set() {
+fn a_wrong_value_is_reported_with_its_remedy_and_ignored() {
     for (name, value, remedy) in [
         ("OTEL_SDK_DISABLED", "perhaps", "give true or false"),
         ("OTEL_TRACES_EXPORTER", "zipkin", "give otlp or none"),
@@ -127,7 +127,7 @@ fn a_wrong_value_is_named_with_its_remedy_and_counts_as_not_set() {
 }
 
 #[test]
-fn an_endpoint_that_is_none_leaves_nothing_to_send_to() {
+fn an_invalid_endpoint_disables_the_export() {
     for value in ["collector:4318", "ftp://collector", "http://", "http://a b"] {
         let TraceConfig { settings, warnings, .. } = read_from(&[("OTEL_EXPORTER_OTLP_ENDPOINT", value)]);
         assert_eq!(settings, None, "{value}");
