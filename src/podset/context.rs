@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod as PodResource;
 use serde_json::Value;
 
 use super::{
-    observe::{Caches, Effects, Observed, Pod, Pods, Set, Sets},
+    observe::{Caches, Effects, Observed, Pod, Set, Sets},
     others::Others,
     pod,
     promise::Rules,
@@ -107,11 +107,6 @@ impl Context {
         let labels = Some(api::WATCHED_PODS);
         let is_stale = self.rules.cache.is_stale;
         Source { what: "pods", path, labels, metadata_only: false, is_stale }
-    }
-
-    /// Changes the cache of pods while working on `set`.
-    pub fn change_pods_of(&self, set: &Set, change: impl FnOnce(&mut Pods)) {
-        self.change_pods(Some(&set.key), |caches| change(&mut caches.pods));
     }
 
     /// Changes the cache of pods, and queues every affected set, except the one that is being reconciled.

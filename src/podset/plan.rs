@@ -265,21 +265,20 @@ impl Input<'_> {
     /// Then the lowest free names.
     fn creations(&self, missing: usize) -> Vec<Creation> {
         let Input { state, names, .. } = *self;
+        let creation = |name, is_repeated| Creation { name, replacements: 0, is_repeated, former: None };
         let mut creations = Vec::new();
         let mut left = missing;
         for (name, create) in &state.fates.creates {
             let is_absent = !names.is_known(name) && (create.is_unknown || !names.is_resting(name));
             if is_absent && (create.is_unknown || left > 0) {
-                let (index, name, is_repeated) = (create.index, name.clone(), create.is_unknown);
-                creations.push(Creation { index, name, replacements: 0, is_repeated, former: None });
+                creations.push(creation(name.clone(), create.is_unknown));
                 left -= usize::from(!create.is_unknown);
             }
         }
-        let free = (0..).map(|index| (index, names.nth(index))).filter(|(_, name)| {
-            !names.is_known(name) && !names.is_resting(name) && !state.fates.creates.contains_key(name)
-        });
-        let new = |(index, name)| Creation { index, name, replacements: 0, is_repeated: false, former: None };
-        creations.extend(free.take(left).map(new));
+        let is_free =
+            |name: &String| !names.is_known(name) && !names.is_resting(name) && !state.fates.creates.contains_key(name);
+        let free = (0..).map(|index| names.nth(index)).filter(is_free);
+        creations.extend(free.take(left).map(|name| creation(name, false)));
         creations
     }
 }

@@ -176,8 +176,6 @@ pub struct Fates {
 /// A create that did not succeed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Create {
-    /// The index of the name.
-    pub index: u32,
     /// When it was given up.
     pub at: Timestamp,
     /// Whether it may still take effect. A create that was rejected, or never sent, cannot. Its name is asked for first again: should the
@@ -223,15 +221,15 @@ impl Fates {
     }
 
     /// A create was not answered.
-    pub fn create_unanswered(&mut self, name: &str, index: u32, at: Timestamp) {
-        self.creates.insert(name.to_owned(), Create { index, at, is_unknown: true });
+    pub fn create_unanswered(&mut self, name: &str, at: Timestamp) {
+        self.creates.insert(name.to_owned(), Create { at, is_unknown: true });
     }
 
     /// A create was rejected, or never sent. An earlier one of the same name may still take effect.
-    pub fn create_rejected(&mut self, name: &str, index: u32, at: Timestamp) {
-        let create = self.creates.entry(name.to_owned()).or_insert(Create { index, at, is_unknown: false });
+    pub fn create_rejected(&mut self, name: &str, at: Timestamp) {
+        let create = self.creates.entry(name.to_owned()).or_insert(Create { at, is_unknown: false });
         if !create.is_unknown {
-            *create = Create { index, at, is_unknown: false };
+            *create = Create { at, is_unknown: false };
         }
     }
 
@@ -317,9 +315,9 @@ mod tests {
     fn only_a_read_after_the_quarantine_settles_an_unknown_fate() {
         let mut fates = Fates::default();
         let start = testing::now();
-        fates.create_unanswered("a", 0, start);
+        fates.create_unanswered("a", start);
         fates.create_answered("a");
-        fates.create_rejected("a", 0, start + SignedDuration::from_secs(9));
+        fates.create_rejected("a", start + SignedDuration::from_secs(9));
         fates.expire(start + SignedDuration::from_secs(59), QUARANTINE, Create::may_be_forgotten);
         assert_eq!(fates.unknown().collect::<Vec<_>>(), ["a"]);
         assert_eq!(fates.next_overdue(start, QUARANTINE), Some(start + QUARANTINE));
@@ -333,7 +331,7 @@ mod tests {
     #[test]
     fn a_rejected_name_is_remembered_but_does_not_count() {
         let mut fates = Fates::default();
-        fates.create_rejected("a", 0, testing::now());
+        fates.create_rejected("a", testing::now());
         assert_eq!(fates.unknown().count(), 0);
         assert!(fates.creates.contains_key("a"));
         fates.create_answered("a");

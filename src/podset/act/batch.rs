@@ -99,7 +99,7 @@ impl<'a> Batch<'a> {
     /// Changes the cache of pods.
     pub fn change_pods(&self, change: impl FnOnce(&mut Pods, Timestamp)) {
         let now = self.context.env.now();
-        self.context.change_pods_of(self.set, |pods| change(pods, now));
+        self.context.change_pods(Some(&self.set.key), |caches| change(&mut caches.pods, now));
     }
 
     /// Delays the next try of a rejected request for one pod, and logs `what` once for each new reason. Returns the message for users.

@@ -138,7 +138,7 @@ async fn create_one(
 fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut SetState, done: &mut Done) -> bool {
     let Batch { context, set, .. } = batch;
     let now = context.env.now();
-    let Creation { index, name, replacements, .. } = creation;
+    let Creation { name, replacements, .. } = creation;
     match created {
         Created::Made(made, revision) => {
             let is_as_specified = handle_made(batch, *made, (name, revision), state, done);
@@ -158,7 +158,7 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
             if is_failure {
                 debug!(set = %set.key, pod = name, reason = rejection.message, "the create of a pod was rejected");
             }
-            state.fates.create_rejected(&name, index, now);
+            state.fates.create_rejected(&name, now);
             done.has_failed |= is_failure;
             done.rejected_create = Some(rejection);
         }
@@ -173,9 +173,9 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
                 warn!(set = %set.key, pod = name, reason, may_land, "the create of a pod failed");
             }
             if may_land {
-                state.fates.create_unanswered(&name, index, now);
+                state.fates.create_unanswered(&name, now);
             } else {
-                state.fates.create_rejected(&name, index, now);
+                state.fates.create_rejected(&name, now);
             }
         }
         Created::Unread(error) => {

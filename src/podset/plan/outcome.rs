@@ -55,8 +55,6 @@ pub struct Look {
 /// A pod to create.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Creation {
-    /// The index of its name.
-    pub index: u32,
     /// Its name.
     pub name: String,
     /// How many replacements in a row there were, including this one; 0 for a pod that replaces none.

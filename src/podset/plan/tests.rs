@@ -148,7 +148,7 @@ fn pods_that_are_being_deleted_are_no_surplus() {
 #[test]
 fn a_create_of_unknown_fate_and_its_terminating_pod_count_once() {
     let mut state = SetState::default();
-    state.fates.create_unanswered(&nth(0), 0, testing::now());
+    state.fates.create_unanswered(&nth(0), testing::now());
     let pods = vec![testing::pod(&nth(0)).ready(9).deleted(1)];
     assert_eq!(planned(&patient(2, pods), &state).count.occupied, 1);
 }
@@ -166,7 +166,7 @@ fn a_pod_that_counts_gets_its_label_back_while_it_is_being_deleted() {
 fn a_create_of_unknown_fate_counts_and_is_repeated_under_its_name() {
     let mut state = SetState::default();
     let now = testing::now();
-    state.fates.create_unanswered(&nth(2), 2, now);
+    state.fates.create_unanswered(&nth(2), now);
     let two = vec![testing::pod(&nth(0)).ready(9), testing::pod(&nth(1)).ready(9)];
 
     let step_1 = planned(&view(3, two.clone()), &state);
@@ -188,7 +188,7 @@ fn a_create_of_unknown_fate_counts_and_is_repeated_under_its_name() {
 #[test]
 fn a_rejected_name_is_tried_before_new_ones() {
     let mut state = SetState::default();
-    state.fates.create_rejected(&nth(5), 5, testing::now());
+    state.fates.create_rejected(&nth(5), testing::now());
     assert_eq!(created(&planned(&view(1, vec![]), &state)), [nth(5)]);
     assert_eq!(created(&planned(&view(2, vec![]), &state)), [nth(5), nth(0)]);
 }
@@ -241,7 +241,7 @@ fn a_failing_pod_does_not_delay_others() {
     assert_eq!((counts(&plan), plan.hold), (vec![0, 0, 4], Hold::Nothing));
 
     let mut state = SetState::default();
-    state.fates.create_unanswered(&nth(2), 2, testing::now());
+    state.fates.create_unanswered(&nth(2), testing::now());
     let plan = planned(&view(1), &state);
     assert_eq!((created(&plan)[0].to_owned(), plan.create.len()), (nth(2), 2), "one of the creates is repeated");
 }
@@ -316,7 +316,7 @@ fn nothing_is_created_while_a_stray_is_left() {
 #[test]
 fn an_expired_create_is_looked_up_before_it_is_forgotten() {
     let mut state = SetState::default();
-    state.fates.create_unanswered(&nth(1), 1, testing::now() - SignedDuration::from_secs(60));
+    state.fates.create_unanswered(&nth(1), testing::now() - SignedDuration::from_secs(60));
     let plan = planned(&view(1, vec![testing::pod(&nth(0)).ready(9)]), &state);
     let looks: Vec<&str> = plan.look.iter().map(|look| &*look.key.name).collect();
     assert_eq!((looks, plan.count.occupied), (vec![&*nth(1)], 2));
@@ -363,7 +363,7 @@ fn any_case() -> impl Strategy<Value = Case> {
             let now = testing::now();
             for (index, is_unknown, ago) in creates {
                 let at = now - SignedDuration::from_secs(ago);
-                state.fates.creates.insert(nth(index), Create { index, at, is_unknown });
+                state.fates.creates.insert(nth(index), Create { at, is_unknown });
             }
             state.fates.expire(now, QUARANTINE, Create::may_be_forgotten);
             for index in going {
