@@ -39,10 +39,11 @@ use operator_kit::{
 /// Carries out a plan.
 pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetState) -> Done {
     let is_creating = !plan.create.is_empty();
+    let is_replacing = is_creating && plan.create.iter().all(|creation| creation.replacements > 0);
     let is_deleting = plan.delete.iter().any(|deletion| deletion.why == Why::Surplus);
     let batch = Batch::new(context, &view.set);
     let is_rolling = plan.rollout == Rollout::InProgress;
-    let mut done = Done { is_creating, is_deleting, is_rolling, ..Done::default() };
+    let mut done = Done { is_creating, is_replacing, is_deleting, is_rolling, ..Done::default() };
     let unlabelled = view.pods.iter().map(|seen| &seen.pod).filter(|pod| !pod.is_labelled);
     state.retry.relabels.retain(&unlabelled.map(|pod| pod.uid.clone()).collect());
     look(batch, plan.look, state, &mut done).await;

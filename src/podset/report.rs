@@ -34,7 +34,7 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mu
     let set = &view.set;
     let (created, deleted) = (done.created.len(), done.deleted.len());
     let to = (from + created).saturating_sub(deleted);
-    let is_scaling = !is_fulfilled(set, state);
+    let is_scaling = !done.is_replacing && !is_fulfilled(set, state);
     // A rollout has events of its own.
     let is_update = done.is_rolling && !is_scaling;
     if created + deleted > 0 {

@@ -30,6 +30,8 @@ pub struct Done {
     pub rejected_create: Option<Rejection>,
     /// Whether pods were to be created.
     pub is_creating: bool,
+    /// Whether all pods to create replace finished ones.
+    pub is_replacing: bool,
     /// Whether surplus pods were to be deleted.
     pub is_deleting: bool,
     /// Whether pods are being replaced because of their template.

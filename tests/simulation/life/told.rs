@@ -130,18 +130,27 @@ async fn replaced_pods_are_reported_apart_from_a_later_scale() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fixed_template_is_not_reported_as_a_scale() {
-    let (server, _operator) = with_set(2, Rules::default()).await;
-    server.pods_live(PodScript::fails_after(seconds(1)));
-    server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
-    sleep(seconds(30)).await;
-    assert_eq!(ready_reason(&server, "web"), "PodsFailing");
-    server.pods_live(PodScript::default());
-    let fixed = json!({ "spec": { "template": { "metadata": { "labels": { "fixed": "yes" } } } } });
-    server.patch(&PODSETS, NS, "web", fixed);
-    settled(&server, "web", 2).await;
-    // An event may come after the status.
-    sleep(seconds(1)).await;
-    assert_eq!(server.events(NS, "ScaledUp").len(), 1, "from 0 to 2");
+    for hands_over in [false, true] {
+        let (server, mut operator) = with_set(2, Rules::default()).await;
+        server.pods_live(PodScript::fails_after(seconds(1)));
+        server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
+        sleep(seconds(30)).await;
+        assert_eq!(ready_reason(&server, "web"), "PodsFailing");
+        if hands_over {
+            operator.end().await;
+            operator = Operator::leader(&server, "b", Rules::default());
+            // The new leader has not seen the set with all pods. It tells replacements by the annotation of the pods.
+            sleep(seconds(60)).await;
+        }
+        server.pods_live(PodScript::default());
+        let fixed = json!({ "spec": { "template": { "metadata": { "labels": { "fixed": "yes" } } } } });
+        server.patch(&PODSETS, NS, "web", fixed);
+        settled(&server, "web", 2).await;
+        // An event may come after the status.
+        sleep(seconds(1)).await;
+        assert_eq!(server.events(NS, "ScaledUp").len(), 1, "from 0 to 2");
+        drop(operator);
+    }
 }
 
 /// A pod that becomes ready while a status is written is reported within the same 5 s.
