@@ -24,7 +24,7 @@ const EXIT_CODES: &str = "Exit codes:
   2         wrong flags, a kubeconfig that cannot be read, or another installation
   130, 143  stopped at once by a second SIGINT or SIGTERM";
 
-/// Keeps N identical pods for every PodSet, and never more than N, not for a moment.
+/// Keeps N identical pods running for every PodSet, and never more than N.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "podset-operator", version, about, args_conflicts_with_subcommands = true, after_help = EXIT_CODES)]
 pub struct Cli {
@@ -183,7 +183,7 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// The namespaces to watch, without duplicates; or all.
+    /// The namespaces to watch, without duplicates; `[None]` for all.
     pub fn scopes(&self) -> Vec<Scope> {
         let namespaces: BTreeSet<&str> = self.watch_namespace.iter().map(String::as_str).collect();
         if namespaces.is_empty() { vec![None] } else { namespaces.into_iter().map(|name| Some(name.into())).collect() }

@@ -1,4 +1,4 @@
-//! podset-operator: a Kubernetes operator that keeps N identical pods, and never more than N, not for a moment.
+//! podset-operator: a Kubernetes operator that keeps N identical pods running, and never more than N.
 //!
 //! Start reading at [`manager`], which runs the process, or at [`podset`], the pipeline. [`podset::promise`] explains why there are never
 //! more than N pods.

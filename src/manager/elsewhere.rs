@@ -56,7 +56,7 @@ enum Verdict {
     Alone,
     /// Another installation uses its Lease.
     Live(Elsewhere),
-    /// A Lease has not been watched for long enough.
+    /// No other Lease has been renewed, but one was not observed for long enough.
     Unclear(Elsewhere),
 }
 

@@ -226,7 +226,7 @@ async fn may_stand(synced: Vec<watch::Receiver<bool>>, search: Option<oneshot::R
 /// Waits until the caches are synced, so that a new leader can work at once.
 async fn all_synced(synced: Vec<watch::Receiver<bool>>) {
     let all = futures::future::join_all(synced.into_iter().map(|mut cache| async move {
-        // The sender lives as long as its controller.
+        // This fails only if the controller has ended.
         let _ = cache.wait_for(|synced| *synced).await;
     }));
     // A controller that never syncs, because a CRD or a right is missing, must not block the others.

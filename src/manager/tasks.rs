@@ -34,7 +34,7 @@ pub enum Failure {
     Beside {
         /// The Lease of the other one.
         other: Elsewhere,
-        /// The namespace of the own Lease.
+        /// The namespace of this process's Lease.
         home: String,
     },
     /// A task panicked.

@@ -34,7 +34,7 @@ use operator_kit::{
     telemetry::{metrics::Metrics, spans},
 };
 
-/// The controller's name.
+/// The name of the controller in logs and metrics.
 const NAME: &str = "mycustomresource";
 
 /// The name of the watch of pods in messages.

@@ -13,7 +13,7 @@ use super::{
 use crate::api::{MANAGER, PodSet};
 use operator_kit::{ObjectKey, meta::Uid, text::cut};
 
-/// An event.
+/// A Kubernetes Event to record.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Event {
     /// The reason, for machines.
@@ -78,7 +78,7 @@ pub enum Stage {
     Paused,
     /// Its deadline is over.
     Late,
-    /// All pods have the template.
+    /// All pods have the template and are available.
     Complete,
 }
 

@@ -44,7 +44,7 @@ pub struct SetFigures {
     pub by_reason: Vec<(&'static str, i64)>,
     /// The number of sets for which the API server rejects creates or deletes of pods.
     pub refused: i64,
-    /// The number of pods that all sets want.
+    /// The sum of the wanted replicas of all sets that are not being deleted.
     pub desired: i64,
     /// The number of their pods that are Pending or Running and not being deleted.
     pub available: i64,

@@ -57,7 +57,7 @@ pub trait Names {
     fn is_resting(&self, name: &str) -> bool;
 }
 
-/// The names of a set, with the cache of pods.
+/// The pod names of a set. The cache of pods shows which of them are taken.
 #[derive(Debug)]
 pub struct NamesIn<'a> {
     /// The cache.

@@ -45,7 +45,7 @@ pub struct Pass<'a> {
 
 /// What must be read before a plan is carried out.
 enum Read {
-    /// The sets and pods of the namespace: the set was not read in this term.
+    /// The sets and pods of the namespace: the set was not read in this term, or the cache may have forgotten pods of it.
     Namespace,
     /// The set: it may be gone, or the cache does not keep its template.
     Set,
@@ -120,7 +120,7 @@ impl Pass<'_> {
         state.fates.expire(now, quarantine, rules.may_forget);
         let caches = observed.lock();
         let set = caches.sets.get(self.key).filter(|set| set.uid == *self.uid).ok_or(Next::Never)?;
-        // Until now, the cache may have forgotten pods that were being deleted.
+        // Before the set waited for terminations, the cache may have forgotten pods that are being deleted.
         let answered = set.status.observed_generation.map(Some);
         let former = state.waits_from.replace(set.waits_from).or(answered);
         if former.is_some_and(|former| former < set.waits_from) {
@@ -231,8 +231,8 @@ fn ready(view: View, plan: Plan, known: Option<Known>) -> Ready {
     }
 }
 
-/// Records the plan in a span of its own, unless it is to do nothing and to wait for nothing: a set whose pods are starting is
-/// planned again and again.
+/// Records the plan in a span of its own. A plan without work and without a hold gets none, because a set whose pods are starting is
+/// planned many times.
 fn record_plan(plan: &Plan) {
     let Plan { count: Count { wanted, live, .. }, create, delete, look, relabel, hold, .. } = plan;
     if !plan.has_work() && *hold == Hold::Nothing {

@@ -252,9 +252,9 @@ impl Input<'_> {
         let is_tried = set.status.observed_generation == generation || state.retry.tried_generation == generation;
         match replacement.filter(|next| next.due > now && is_tried) {
             Some(next) if create.len() > at_once => {
-                let is_held = |of: usize, creation: &Creation| of >= at_once && !self.is_first_try(creation);
-                let mut of = 0..;
-                create.retain(|creation| !is_held(of.next().unwrap_or_default(), creation));
+                let create = create.into_iter().enumerate();
+                let create = create.filter(|(place, creation)| *place < at_once || self.is_first_try(creation));
+                let create = create.map(|(_, creation)| creation).collect();
                 Plan { create, hold: Hold::Finishing, wake: soonest(plan.wake, Some(next.due)), ..plan }
             }
             _ => Plan { create, ..plan },

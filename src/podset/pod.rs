@@ -23,7 +23,7 @@ pub struct Manifest<'a> {
     spec: Spec<'a>,
 }
 
-/// A pod's spec.
+/// The spec of the template as it is, or the default spec.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Spec<'a> {
@@ -79,7 +79,7 @@ pub fn owner(set: &Set) -> OwnerReference {
     }
 }
 
-/// The labels that identify a pod of the set.
+/// The labels in the set's selector. Each pod is created with them.
 fn own_labels(set: &str) -> [(&'static str, &str); 3] {
     [(api::LABEL_APP, set), (api::LABEL_VERSION, api::VERSION), (api::LABEL_MANAGED_BY, api::MANAGER)]
 }

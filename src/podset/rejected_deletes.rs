@@ -72,7 +72,7 @@ impl RejectedDeletes {
         (now < until).then_some(until)
     }
 
-    /// The delete of this pod was accepted, or the pod is gone.
+    /// Forgets this pod: its delete was accepted, or it is gone.
     pub fn forget(&mut self, uid: &Uid) {
         self.by_uid.remove(uid);
     }

@@ -14,7 +14,7 @@ pub const BACKOFF: Waits = (SignedDuration::from_secs(1), SignedDuration::from_s
 /// Why the API server rejected a pod.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Rejection {
-    /// The API server's message, without the parts that change each time.
+    /// The message, without the parts that change each time.
     pub message: String,
     /// The kind of rejection.
     pub kind: RejectionKind,

@@ -169,7 +169,7 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
     if let Some(again) = next_step.filter(|_| is_within_step(&set.status, &new, plan)) {
         return Reported { again: Some(again), has_failed: false };
     }
-    // Pods come and go until a rollout is over.
+    // During a rollout, more pods come and go, so a change of names alone can wait.
     let is_awaited = status::is_awaited(&set.status, &new, is_settled && plan.rollout != Rollout::InProgress);
     match state.reports.pace.due(new.observed_generation, is_awaited, now) {
         None => write_status(context, set, new, state).await,

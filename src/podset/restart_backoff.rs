@@ -43,7 +43,7 @@ pub struct Replacement {
 }
 
 impl Finishes {
-    /// Counts the pods that have finished since the last call. Not more replacements wait than pods are missing.
+    /// Counts the pods that have finished since the last call. At most as many replacements wait as pods are missing.
     pub fn update(&mut self, view: &View, now: Timestamp) {
         let finished: BTreeSet<Uid> =
             view.pods.iter().filter(|seen| seen.pod.is_finished()).map(|seen| seen.pod.uid.clone()).collect();

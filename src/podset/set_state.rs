@@ -51,7 +51,7 @@ pub struct SetState {
     pub preparation: Preparation,
     /// The last progress of the rollout.
     pub progress: Option<Box<Progress>>,
-    /// [`Set::waits_from`](super::observe::Set::waits_from) in the last plan; `None` before the first one.
+    /// [`Set::waits_from`](super::observe::Set::waits_from) in the last plan. The outer `None`: there was no plan.
     pub waits_from: Option<Option<i64>>,
     /// Whether a stranger had one of its names since the set was last read. The set is read before the next create.
     pub met_stranger: bool,

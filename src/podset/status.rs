@@ -97,7 +97,7 @@ const ALL_READY: &str = "AllPodsReady";
 /// The reason of Ready while pods are missing, surplus or not ready.
 const NOT_READY: &str = "PodsNotReady";
 
-/// The reason of Ready while pods are missing or surplus only because others have not ended yet.
+/// The reason of Reconciling while the set waits for pods to terminate; also of Ready, if no pod reports why it is not ready.
 pub const WAITING_FOR_TERMINATION: &str = "WaitingForTermination";
 
 /// The reason of Ready and Stalled for a spec that cannot work.

@@ -13,7 +13,7 @@ use crate::podset::{
 };
 use operator_kit::{ObjectKey, client::WRITES_OF_A_NAMESPACE, log_once::warn_once, meta::Uid, requests, text::in_full};
 
-/// How many requests of one set are in flight at once. More would only wait for the writer, and keep other sets waiting.
+/// The most requests of one set in flight. More would only wait in the writer, and delay other sets of the namespace.
 pub const AT_ONCE: usize = WRITES_OF_A_NAMESPACE;
 
 /// A pass begins no request after this time. Without this limit, the status of a set whose creates take 8 s would be wrong for 30 s.
@@ -24,7 +24,7 @@ const PASS_TIME: SignedDuration = SignedDuration::from_secs(4);
 pub struct Done {
     /// Names of the pods that were created.
     pub created: Vec<String>,
-    /// Names of the surplus pods that were deleted.
+    /// Names of the surplus and outdated pods whose delete was accepted.
     pub deleted: Vec<String>,
     /// Why a create was rejected, if one was.
     pub rejected_create: Option<Rejection>,

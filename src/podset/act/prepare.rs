@@ -254,7 +254,7 @@ async fn dry_run(batch: Batch<'_>, revision: Revision, template: Option<&PodTemp
         requests::dry_run::<PodResource>(&set.key.namespace, &manifest)
     };
     match context.clients.write.send(&set.key.namespace, build).await {
-        // A webhook may change the pod. Then its create would fail.
+        // A webhook may have changed the pod. A pod created like this would be deleted as a stray.
         Answer::Done(body) => {
             let made: Pod =
                 serde_json::from_slice(&body).map_err(|error| format!("the answer cannot be read: {error}"))?;

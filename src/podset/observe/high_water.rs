@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use operator_kit::{ObjectKey, listwatch::Scope};
 
-/// The highest version of each scope.
+/// The resourceVersion up to which each scope is known.
 #[derive(Debug, Default)]
 pub struct HighWater(HashMap<Scope, u64>);
 

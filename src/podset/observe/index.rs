@@ -58,7 +58,7 @@ impl PodIndex {
         self.by_owner.get(owner).into_iter().flatten().filter_map(|uid| self.by_uid.get(uid))
     }
 
-    /// The known pods that a consistent list of this version should show and does not.
+    /// The known pods of the scope that are not newer than a list of this version, and not in it.
     pub fn absent(&self, scope: &Scope, listed: &HashSet<Uid>, version: u64) -> Vec<Arc<Pod>> {
         let known = self.by_uid.values().map(|seen| &seen.pod);
         known

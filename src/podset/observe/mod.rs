@@ -50,7 +50,7 @@ pub struct Caches {
 pub struct View {
     /// The set.
     pub set: Arc<Set>,
-    /// Its pods, by name.
+    /// Its pods, sorted by name.
     pub pods: Vec<Seen>,
     /// Whether the set must be read before anything is written for it.
     pub is_unread: bool,

@@ -46,7 +46,7 @@ pub struct Pod {
     pub ready_since: Option<CompactTime>,
     /// The node that it is scheduled to.
     pub node: Option<Arc<str>>,
-    /// Restarts of all its containers.
+    /// Restarts of its containers, without init containers.
     pub restarts: i32,
     /// Why it does not start. While it has no node: the scheduler's message. Then the kubelet's word for a container, such as
     /// `CrashLoopBackOff`; none while the container is about to start.
@@ -55,7 +55,7 @@ pub struct Pod {
     pub exit_code: Option<i32>,
     /// When it was created.
     pub created: CompactTime,
-    /// When it started.
+    /// `status.startTime`: when the kubelet accepted it.
     pub started: Option<CompactTime>,
     /// When it finished, if its status says so.
     pub finished: Option<CompactTime>,
@@ -155,7 +155,7 @@ impl Seen {
         self.pod = pod;
     }
 
-    /// The watch no longer shows it, from this version on.
+    /// Marks the pod as missing: as of this version, the watch no longer shows it.
     pub fn lost(&mut self, version: u64) {
         if version > self.pod.version {
             Arc::make_mut(&mut self.pod).version = version;

@@ -70,7 +70,8 @@ impl Pods {
         self.lost.clear();
     }
 
-    /// Takes in a change from the watch of `scope`. `waits`: whether pods of this set count until they have ended; `None`: no such set.
+    /// Takes in a change from the watch of `scope`. `waits` returns whether the pods of an owner count until they have ended; `None` if there
+    /// is no such set.
     pub fn apply(
         &mut self,
         scope: &Scope,
@@ -214,7 +215,7 @@ impl Pods {
         }
     }
 
-    /// A pod is gone for certain.
+    /// Removes a pod. Its name is not reused for the quarantine.
     fn remove(&mut self, uid: &Uid, now: Timestamp) {
         let Some(seen) = self.index.remove(uid) else { return };
         self.touch(&seen.pod, seen.is_live() || seen.is_ending());
@@ -308,7 +309,7 @@ impl Pods {
         self.names.may_be_reused(key);
     }
 
-    /// The pods of this set, by name.
+    /// The pods of this set, sorted by name.
     pub fn of(&self, owner: &Owner) -> Vec<Seen> {
         let mut pods: Vec<Seen> = self.owned(owner).cloned().collect();
         pods.sort_by(|a, b| a.pod.key.name.cmp(&b.pod.key.name));

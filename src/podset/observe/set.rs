@@ -115,7 +115,7 @@ impl PodTemplate {
         self.metadata == other.metadata && spec(self) == spec(other)
     }
 
-    /// How many bytes it takes, about, in memory and in the body of a pod.
+    /// Its approximate size in bytes, in memory and in the body of a pod.
     fn bytes(&self) -> usize {
         let metadata = self.metadata.iter().flat_map(|metadata| [&metadata.labels, &metadata.annotations]);
         let entries = metadata.flatten().flatten().map(|(key, value)| ENTRY + key.len() + value.len());
@@ -182,7 +182,7 @@ impl Set {
         self
     }
 
-    /// How many bytes its template has, about.
+    /// The approximate size of its template, in bytes.
     pub fn template_bytes(&self) -> usize {
         match self.wanted.as_ref().map(|wanted| &wanted.template) {
             Ok(PodsLike::Template(Some(template))) => template.bytes(),

@@ -20,7 +20,7 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// The most bytes of the UID of an owner: Kubernetes' own have 36. Any text can stand there.
 const LONGEST_UID: usize = 64;
 
-/// A pod; what is not named here is not decoded.
+/// A pod. Only these fields are decoded.
 #[derive(Default, Deserialize)]
 struct PodWire {
     metadata: Meta,
