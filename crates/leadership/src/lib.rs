@@ -30,7 +30,7 @@ pub use self::{
     election::Election,
     hooks::Hooks,
     observation::{Observation, WentBack},
-    operation::{Lost, OperationError},
+    operation::Lost,
     store::{ApiStore, Change, LeaseWrite, Store},
     term::{Ends, LeaderState, Leadership, MAY_LAND, Term},
     timing::{Timing, TimingError},
