@@ -103,7 +103,7 @@ async fn a_watch_that_is_refused_in_plain_text_goes_on_later_each_time_without_a
     let asked = asked(70, |number| if number <= 4 { BUSY } else { (200, "", 60) }).await;
     assert_eq!(asked.lists, [0]);
     assert_eq!(asked.watches, [0, 5, 15, 35, 75, 680]);
-    said(&asked, &["cannot watch things, trying again: 429 Too Many Requests: Too many", "answers for things again"]);
+    said(&asked, &["code 429; trying again error=\"429 Too Many Requests: Too many", "answers for things again"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,7 +124,13 @@ async fn watches_that_are_gone_again_and_again_begin_anew_later_each_time() {
     }
     let asked = asked(60, |number| if number <= 4 { EXPIRED } else { (200, "", 100) }).await;
     assert_eq!(asked.lists, [0, 5, 15, 35, 75]);
-    said(&asked, &["cannot watch things, trying again: Expired: too old", "answers for things again"]);
+    said(
+        &asked,
+        &[
+            "cannot watch things: the API server answered with code 410; trying again error=\"Expired: too old",
+            "answers for things again",
+        ],
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,7 +156,7 @@ async fn a_watch_that_is_cut_while_nothing_happens_is_asked_for_at_once() {
 async fn that_watches_end_as_soon_as_they_begin_is_said() {
     let asked = asked(70, |number| if number <= 4 { (200, "", 0) } else { (200, "", 60) }).await;
     assert_eq!((&asked.lists[..], &asked.watches[..5]), (&[0][..], &[0, 5, 15, 35, 75][..]));
-    said(&asked, &["the watch of things ends as soon as it is idle", "answers for things again"]);
+    said(&asked, &["cannot watch things: it ends as soon as it is idle", "answers for things again"]);
 }
 
 /// A list of two pages, of which each is refused as often as it says, and how often each was asked for.
