@@ -1,11 +1,17 @@
 //! Both servers, as clients see them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io::{Read, Write},
+    sync::Arc,
+    time::Duration,
+};
 
+use jiff::SignedDuration;
 use kube::client::Body;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
+    runtime,
 };
 use tokio_rustls::{
     TlsConnector,
@@ -46,12 +52,15 @@ fn level() -> Level {
     Level::new(&Directives("info".to_owned())).0
 }
 
-async fn started(options: &Options) -> Result<(Servers, Health), ServeError> {
+async fn started(options: Options) -> Result<(Servers, Health), ServeError> {
     let env = leadership::env::testing::virtual_env();
-    let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
-    let servers =
-        Servers::start(options, &env, nobody(), &health, (&metrics, &level()), CancellationToken::new()).await?;
-    Ok((servers, health))
+    let health = Health::new(env.clone());
+    Ok((started_with(options, env, health.clone()).await?, health))
+}
+
+async fn started_with(options: Options, env: Env, health: Health) -> Result<Servers, ServeError> {
+    let telemetry = (Metrics::new(env.clone()), level());
+    Servers::start(options, env, nobody(), health, telemetry, CancellationToken::new()).await
 }
 
 /// Sends a request, and reads until the server closes the connection.
@@ -130,7 +139,7 @@ async fn asked_by_tls(address: Option<SocketAddr>, version: &'static SupportedPr
 
 #[tokio::test]
 async fn probes_are_answered_as_long_as_there_is_a_process() {
-    let (servers, health) = started(&open()).await.unwrap();
+    let (servers, health) = started(open()).await.unwrap();
     let probes = servers.probes_address();
     assert!(asked(probes, "/livez").await.starts_with("HTTP/1.1 200"));
     assert!(
@@ -147,8 +156,46 @@ async fn probes_are_answered_as_long_as_there_is_a_process() {
 }
 
 #[tokio::test]
+async fn the_probes_see_that_the_main_runtime_hangs() {
+    let env = Env::system();
+    let health = Health::new(env.clone());
+    health.started();
+    let _check = health.watch_runtime(SignedDuration::from_millis(500));
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let servers = runtime.spawn(started_with(open(), env, health.clone())).await.unwrap().unwrap();
+    let address = servers.probes.unwrap();
+    let asked = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for path in ["/livez", "/readyz"] {
+        assert!(asked(path).starts_with("HTTP/1.1 200"), "{path}");
+        // Nothing in this test's runtime runs meanwhile.
+        std::thread::sleep(Duration::from_secs(1));
+        let answer = asked(path);
+        assert!(answer.starts_with("HTTP/1.1 500") && answer.contains("[-]main-runtime failed"), "{path}: {answer}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    runtime.spawn(servers.end()).await.unwrap();
+    std::net::TcpStream::connect(address).expect_err("nobody listens any more");
+    runtime.shutdown_background();
+}
+
+#[tokio::test]
+async fn a_panic_of_a_server_is_told() {
+    let mut servers = started(open()).await.unwrap().0;
+    servers.tasks.spawn(async { panic!("out of sockets") });
+    let panic = tokio::spawn(servers.run()).await.unwrap_err().to_string();
+    assert!(panic.contains("out of sockets"), "{panic}");
+}
+
+#[tokio::test]
 async fn metrics_are_open_if_they_shall_be() {
-    let (servers, _) = started(&open()).await.unwrap();
+    let (servers, _) = started(open()).await.unwrap();
     let answer = asked(servers.metrics_address(), "/metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{answer}");
@@ -164,7 +211,7 @@ async fn metrics_are_open_if_they_shall_be() {
 
 #[tokio::test]
 async fn metrics_are_for_those_who_may_see_them_by_tls() {
-    let (servers, _) = started(&secure()).await.unwrap();
+    let (servers, _) = started(secure()).await.unwrap();
     let metrics = servers.metrics_address();
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let answer = asked_by_tls(metrics, version, "GET /metrics HTTP/1.1").await;
@@ -179,12 +226,12 @@ async fn metrics_are_for_those_who_may_see_them_by_tls() {
 
 #[tokio::test]
 async fn the_level_of_the_log_is_for_those_who_may_set_it_by_tls() {
-    let (servers, _) = started(&secure()).await.unwrap();
+    let (servers, _) = started(secure()).await.unwrap();
     let put = "PUT /log-level HTTP/1.1\r\nContent-Length: 0";
     let answer = asked_by_tls(servers.metrics_address(), &rustls::version::TLS13, put).await;
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
     servers.end().await;
-    let (servers, _) = started(&open()).await.unwrap();
+    let (servers, _) = started(open()).await.unwrap();
     let stream = TcpStream::connect(servers.metrics_address().unwrap()).await.unwrap();
     let answer = exchange(stream, put).await;
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
@@ -194,20 +241,20 @@ async fn the_level_of_the_log_is_for_those_who_may_set_it_by_tls() {
 #[tokio::test]
 async fn what_is_turned_off_is_not_served() {
     let unusable = Options { certificate: Some("/nowhere/at/all".into()), ..secure() };
-    let error = started(&unusable).await.unwrap_err();
+    let error = started(unusable.clone()).await.unwrap_err();
     assert!(matches!(error, ServeError::Certificate(_)), "{error}");
     let off = Options { probes: BindAddress::Off, metrics: BindAddress::Off, ..unusable };
-    let (servers, _) = started(&off).await.unwrap();
+    let (servers, _) = started(off).await.unwrap();
     assert_eq!((servers.probes_address(), servers.metrics_address()), (None, None));
     servers.end().await;
 }
 
 #[tokio::test]
 async fn an_address_that_is_taken_is_said_with_its_flag() {
-    let (servers, _) = started(&open()).await.unwrap();
+    let (servers, _) = started(open()).await.unwrap();
     let taken = servers.probes_address().unwrap();
     let metrics = BindAddress::At { host: taken.ip().to_string(), port: taken.port() };
-    let error = started(&Options { metrics, ..secure() }).await.unwrap_err();
+    let error = started(Options { metrics, ..secure() }).await.unwrap_err();
     assert!(error.to_string().starts_with("--metrics-bind-address: cannot listen on 127.0.0.1:"), "{error}");
     servers.end().await;
 }
@@ -227,7 +274,7 @@ async fn a_certificate_that_changes_is_served_without_a_restart() {
         tls::tests::parsed(&pair).remove(0)
     };
     let first = renew();
-    let (servers, _) = started(&Options { certificate: Some(folder.path().to_owned()), ..secure() }).await.unwrap();
+    let (servers, _) = started(Options { certificate: Some(folder.path().to_owned()), ..secure() }).await.unwrap();
     assert_eq!(certificate_at(servers.metrics_address()).await, first);
     let second = renew();
     tokio::time::pause();
