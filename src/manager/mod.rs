@@ -27,7 +27,7 @@ use crate::{
     podset,
 };
 use config::ConfigError;
-use leadership::{KubeLeaderElection, LeaderState, Leadership, env::Env};
+use leadership::{Candidate, KubeLeaderElection, LeaderState, Leadership, env::Env};
 use operator_kit::{
     client::{self, Clients, ConnectError, Purpose},
     health::Health,
@@ -35,7 +35,7 @@ use operator_kit::{
     telemetry::{self, Service, Telemetry, logs::Level, metrics::Metrics, traces::Traces},
     text::in_full,
 };
-use replica::{Candidacy, Parts, Replica};
+use replica::{Parts, Replica};
 use signals::Signals;
 pub use tasks::Failure;
 use tasks::{FATAL, USAGE};
@@ -201,13 +201,20 @@ impl Manager {
         let servers = servers_runtime.spawn(starting.await??.run());
         let candidacy = match leader_state {
             None => None,
-            Some(leader_state) => Some(Candidacy {
-                leader_state,
-                client: client::connect(&config, purpose, &metrics.requests())?,
-                namespace: config.default_namespace.clone(),
-                rules: leadership::promise::Rules::default(),
-                store: Arc::new(KubeLeaderElection),
-            }),
+            Some(leader_state) => {
+                let flag = &arguments.leader_elect_resource_namespace;
+                let candidate = Candidate {
+                    namespace: flag.as_ref().unwrap_or(&config.default_namespace).clone(),
+                    name: arguments.leader_elect_resource_name.clone(),
+                    identity: identity.clone(),
+                    timing,
+                    store: Arc::new(KubeLeaderElection),
+                    hooks: Arc::new(()),
+                    env: env.clone(),
+                    rules: leadership::promise::Rules::default(),
+                };
+                Some((candidate, client::connect(&config, purpose, &metrics.requests())?, leader_state))
+            }
         };
         let replica = Replica::start(Parts {
             arguments,
@@ -216,13 +223,14 @@ impl Manager {
             env,
             clients,
             leadership,
+            timing,
             candidacy,
             rules: podset::promise::Rules::default(),
             metrics,
             health: health.clone(),
             stop: stop.clone(),
             is_outside,
-        })?;
+        });
         Ok(Manager { replica, servers, stop_servers, _runtime_check: runtime_check })
     }
 
