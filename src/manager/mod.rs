@@ -10,7 +10,12 @@ pub mod replica;
 mod signals;
 mod tasks;
 
-use std::{io, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::SignedDuration;
 use tokio::{
@@ -100,21 +105,15 @@ fn runtimes() -> io::Result<(Runtime, Runtime)> {
 
 /// Prints the CRDs as YAML documents.
 fn print_crds() -> ExitCode {
-    use std::io::Write;
-
-    let mut out = std::io::stdout().lock();
-    for crd in api::CRD_FILES {
-        match write!(out, "---\n{crd}") {
-            Ok(()) => {}
-            // The reader, for example `head`, has read enough.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("podset-operator: cannot print the CRDs: {error}");
-                return ExitCode::from(FATAL);
-            }
+    let mut out = io::stdout().lock();
+    match api::CRD_FILES.iter().try_for_each(|crd| write!(out, "---\n{crd}")) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("podset-operator: cannot print the CRDs: {error}");
+            ExitCode::from(FATAL)
         }
+        // If the pipe is broken, the reader, for example `head`, has read enough.
+        _ => ExitCode::SUCCESS,
     }
-    ExitCode::SUCCESS
 }
 
 async fn run(arguments: &RunArgs, servers_runtime: &Handle) -> u8 {

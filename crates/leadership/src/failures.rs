@@ -39,7 +39,7 @@ impl Failures {
 }
 
 /// An error with its causes, because hyper's own message hides them. If the API server returned the error, only its reason and message.
-fn with_causes(error: &(dyn Error + 'static)) -> String {
+pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
     for error in std::iter::successors(Some(error), |&error| error.source()) {
         if let Some(kube::Error::Api(status)) = error.downcast_ref() {

@@ -28,6 +28,7 @@ pub use self::{
     candidate::{Candidate, identity},
     connect::ConnectError,
     election::Election,
+    failures::with_causes,
     hooks::Hooks,
     observation::{Observation, WentBack},
     operation::Lost,

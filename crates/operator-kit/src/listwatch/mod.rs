@@ -19,6 +19,7 @@ use tracing::{debug, info};
 
 use crate::{
     client::{ReadError, Reader},
+    failures::{Waits, doubled},
     log_once::{LogOnce, warn_once},
     text::in_full,
 };
@@ -43,7 +44,7 @@ const STEADY: Duration = Duration::from_secs(5);
 const WATCH_SECONDS: u32 = 290;
 
 /// The first and the longest wait after a failure.
-const BACKOFF: (SignedDuration, SignedDuration) = (SignedDuration::from_millis(500), SignedDuration::from_secs(15));
+const BACKOFF: Waits = (SignedDuration::from_millis(500), SignedDuration::from_secs(15));
 
 /// The longest wait for a resource that the API server does not serve yet.
 const MISSING_RETRY: SignedDuration = SignedDuration::from_secs(1);
@@ -230,7 +231,7 @@ impl<'a> Failures<'a> {
     /// Waits, twice as long as last time.
     async fn pause(&mut self) {
         let wait = self.env.jittered(self.wait, 0.5);
-        self.wait = self.wait.saturating_mul(2).min(BACKOFF.1);
+        self.wait = doubled(Some(self.wait), BACKOFF);
         self.env.sleep_until(self.env.now() + wait).await;
     }
 

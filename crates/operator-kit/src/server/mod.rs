@@ -81,8 +81,10 @@ pub enum ServeError {
 pub struct Servers {
     stop: CancellationToken,
     tasks: JoinSet<()>,
-    probes: Option<SocketAddr>,
-    metrics: Option<SocketAddr>,
+    /// The address of the health probes.
+    pub probes: Option<SocketAddr>,
+    /// The address of the metrics.
+    pub metrics: Option<SocketAddr>,
 }
 
 impl Servers {
@@ -154,16 +156,6 @@ impl Servers {
         interval: Duration,
     ) {
         self.tasks.spawn(connections::serve(listener.socket, tls, router, interval, self.stop.clone()));
-    }
-
-    /// The address of the health probes.
-    pub fn probes_address(&self) -> Option<SocketAddr> {
-        self.probes
-    }
-
-    /// The address of the metrics.
-    pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.metrics
     }
 
     /// Serves until `stop`. Then accepts no more connections, and finishes open ones within a bounded time.

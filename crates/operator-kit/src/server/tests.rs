@@ -140,7 +140,7 @@ async fn asked_by_tls(address: Option<SocketAddr>, version: &'static SupportedPr
 #[tokio::test]
 async fn probes_are_answered_as_long_as_there_is_a_process() {
     let (servers, health) = started(open()).await.unwrap();
-    let probes = servers.probes_address();
+    let probes = servers.probes;
     assert!(asked(probes, "/livez").await.starts_with("HTTP/1.1 200"));
     assert!(
         asked(probes, "/readyz").await.ends_with("[-]process failed: the process is starting\nreadyz check failed\n")
@@ -196,23 +196,23 @@ async fn a_panic_of_a_server_is_told() {
 #[tokio::test]
 async fn metrics_are_open_if_they_shall_be() {
     let (servers, _) = started(open()).await.unwrap();
-    let answer = asked(servers.metrics_address(), "/metrics").await;
+    let answer = asked(servers.metrics, "/metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{answer}");
     assert!(!answer.contains("# EOF"), "{answer}");
-    let stream = TcpStream::connect(servers.metrics_address().unwrap()).await.unwrap();
+    let stream = TcpStream::connect(servers.metrics.unwrap()).await.unwrap();
     let answer =
         exchange(stream, "GET /metrics HTTP/1.1\r\nConnection: close\r\nAccept: application/openmetrics-text").await;
     let open = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
     assert!(answer.contains(open) && answer.ends_with("# EOF\n"), "{answer}");
-    assert!(asked(servers.metrics_address(), "/").await.starts_with("HTTP/1.1 404"));
+    assert!(asked(servers.metrics, "/").await.starts_with("HTTP/1.1 404"));
     servers.end().await;
 }
 
 #[tokio::test]
 async fn metrics_are_for_those_who_may_see_them_by_tls() {
     let (servers, _) = started(secure()).await.unwrap();
-    let metrics = servers.metrics_address();
+    let metrics = servers.metrics;
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let answer = asked_by_tls(metrics, version, "GET /metrics HTTP/1.1").await;
         assert!(answer.starts_with("HTTP/1.1 401") && answer.contains("www-authenticate: Bearer\r\n"), "{answer}");
@@ -228,11 +228,11 @@ async fn metrics_are_for_those_who_may_see_them_by_tls() {
 async fn the_level_of_the_log_is_for_those_who_may_set_it_by_tls() {
     let (servers, _) = started(secure()).await.unwrap();
     let put = "PUT /log-level HTTP/1.1\r\nContent-Length: 0";
-    let answer = asked_by_tls(servers.metrics_address(), &rustls::version::TLS13, put).await;
+    let answer = asked_by_tls(servers.metrics, &rustls::version::TLS13, put).await;
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
     servers.end().await;
     let (servers, _) = started(open()).await.unwrap();
-    let stream = TcpStream::connect(servers.metrics_address().unwrap()).await.unwrap();
+    let stream = TcpStream::connect(servers.metrics.unwrap()).await.unwrap();
     let answer = exchange(stream, put).await;
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
     servers.end().await;
@@ -241,20 +241,20 @@ async fn the_level_of_the_log_is_for_those_who_may_set_it_by_tls() {
 #[tokio::test]
 async fn what_is_turned_off_is_not_served() {
     let unusable = Options { certificate: Some("/nowhere/at/all".into()), ..secure() };
-    let error = started(unusable.clone()).await.unwrap_err();
+    let error = started(unusable.clone()).await.err().unwrap();
     assert!(matches!(error, ServeError::Certificate(_)), "{error}");
     let off = Options { probes: BindAddress::Off, metrics: BindAddress::Off, ..unusable };
     let (servers, _) = started(off).await.unwrap();
-    assert_eq!((servers.probes_address(), servers.metrics_address()), (None, None));
+    assert_eq!((servers.probes, servers.metrics), (None, None));
     servers.end().await;
 }
 
 #[tokio::test]
 async fn an_address_that_is_taken_is_said_with_its_flag() {
     let (servers, _) = started(open()).await.unwrap();
-    let taken = servers.probes_address().unwrap();
+    let taken = servers.probes.unwrap();
     let metrics = BindAddress::At { host: taken.ip().to_string(), port: taken.port() };
-    let error = started(Options { metrics, ..secure() }).await.unwrap_err();
+    let error = started(Options { metrics, ..secure() }).await.err().unwrap();
     assert!(error.to_string().starts_with("--metrics-bind-address: cannot listen on 127.0.0.1:"), "{error}");
     servers.end().await;
 }
@@ -275,12 +275,12 @@ async fn a_certificate_that_changes_is_served_without_a_restart() {
     };
     let first = renew();
     let (servers, _) = started(Options { certificate: Some(folder.path().to_owned()), ..secure() }).await.unwrap();
-    assert_eq!(certificate_at(servers.metrics_address()).await, first);
+    assert_eq!(certificate_at(servers.metrics).await, first);
     let second = renew();
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(11)).await;
     tokio::time::resume();
-    let is_served = async { while certificate_at(servers.metrics_address()).await != second {} };
+    let is_served = async { while certificate_at(servers.metrics).await != second {} };
     tokio::time::timeout(Duration::from_secs(5), is_served).await.expect("the new one is read, and served");
     servers.end().await;
 }
