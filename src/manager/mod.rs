@@ -10,9 +10,19 @@ pub mod replica;
 mod signals;
 mod tasks;
 
-use std::{process::ExitCode, sync::Arc};
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::SignedDuration;
+use tokio::{
+    runtime::{Builder, Handle, Runtime},
+    task::{JoinError, JoinHandle},
+    time::timeout,
+};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{error, info};
 
@@ -22,21 +32,24 @@ use crate::{
     podset,
 };
 use config::ConfigError;
-use leadership::{ConnectError, KubeLeaderElection, LeaderState, Leadership, env::Env};
+use leadership::{Candidate, ConnectError, KubeLeaderElection, LeaderState, Leadership, env::Env};
 use operator_kit::{
     client::{self, Clients, Purpose},
     health::Health,
-    server::{self, ServeError, Servers},
+    server::{ServeError, Servers},
     telemetry::{self, Service, Telemetry, logs::Level, metrics::Metrics, traces::Traces},
     text::in_full,
 };
-use replica::{Candidacy, Parts, Replica};
+use replica::{Parts, Replica};
 use signals::Signals;
 pub use tasks::Failure;
 use tasks::{FATAL, USAGE};
 
 /// How long the main runtime may take to run a task that is ready before it counts as stuck.
 const MAIN_RUNTIME: SignedDuration = SignedDuration::from_secs(20);
+
+/// How long the servers may take to end: a little longer than the time that they give to open connections.
+const SERVERS_END: Duration = Duration::from_secs(3);
 
 /// Why the operator cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -49,15 +62,15 @@ enum StartError {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Serve(#[from] ServeError),
-    #[error("cannot start the thread of the servers: {0}")]
-    Thread(#[from] std::io::Error),
+    #[error("servers panicked: {0}")]
+    Panicked(#[from] JoinError),
 }
 
 impl StartError {
     fn exit_code(&self) -> u8 {
         match self {
             // The flags are right, and the machine is not.
-            StartError::Serve(ServeError::Bind(_)) | StartError::Thread(_) => FATAL,
+            StartError::Serve(ServeError::Bind(_)) | StartError::Panicked(_) => FATAL,
             _ => USAGE,
         }
     }
@@ -67,12 +80,11 @@ impl StartError {
 pub fn main(cli: Cli) -> ExitCode {
     match cli.into_command() {
         Command::Crd => print_crds(),
-        // One thread does all the work, which is too little for a second one to pay off. The servers have their own, so that their clients
-        // cannot delay it.
-        Command::Run(arguments) => match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => {
-                let code = runtime.block_on(run(&arguments));
-                runtime.shutdown_background();
+        Command::Run(arguments) => match runtimes() {
+            Ok((main, servers)) => {
+                let code = main.block_on(run(&arguments, servers.handle()));
+                main.shutdown_background();
+                servers.shutdown_background();
                 ExitCode::from(code)
             }
             Err(error) => {
@@ -83,26 +95,28 @@ pub fn main(cli: Cli) -> ExitCode {
     }
 }
 
-/// Prints the CRDs as YAML documents.
-fn print_crds() -> ExitCode {
-    use std::io::Write;
-
-    let mut out = std::io::stdout().lock();
-    for crd in api::CRD_FILES {
-        match write!(out, "---\n{crd}") {
-            Ok(()) => {}
-            // The reader, for example `head`, has read enough.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("podset-operator: cannot print the CRDs: {error}");
-                return ExitCode::from(FATAL);
-            }
-        }
-    }
-    ExitCode::SUCCESS
+/// One thread does all the work, which is too little for a second one to pay off. The servers have their own, so that a flood of requests
+/// does not delay it.
+fn runtimes() -> io::Result<(Runtime, Runtime)> {
+    let main = Builder::new_current_thread().enable_all().build()?;
+    let servers = Builder::new_multi_thread().worker_threads(1).thread_name("servers").enable_all().build()?;
+    Ok((main, servers))
 }
 
-async fn run(arguments: &RunArgs) -> u8 {
+/// Prints the CRDs as YAML documents.
+fn print_crds() -> ExitCode {
+    let mut out = io::stdout().lock();
+    match api::CRD_FILES.iter().try_for_each(|crd| write!(out, "---\n{crd}")) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("podset-operator: cannot print the CRDs: {error}");
+            ExitCode::from(FATAL)
+        }
+        // If the pipe is broken, the reader, for example `head`, has read enough.
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+async fn run(arguments: &RunArgs, servers_runtime: &Handle) -> u8 {
     // Before anything else, so that no signal is missed.
     let signals = Signals::new();
     let env = Env::system();
@@ -127,7 +141,7 @@ async fn run(arguments: &RunArgs) -> u8 {
     let namespaces = if named.is_empty() { "all".to_owned() } else { named.join(",") };
     info!(version = env!("CARGO_PKG_VERSION"), namespaces, "podset-operator begins");
     let (health, stop) = (Health::new(env.clone()), CancellationToken::new());
-    let manager = match Manager::start(arguments, env, identity, level, &health, &stop).await {
+    let manager = match Manager::start(arguments, servers_runtime, env, identity, level, &health, &stop).await {
         Ok(manager) => manager,
         Err(error) => {
             error!("{}", in_full(&error));
@@ -144,13 +158,15 @@ async fn run(arguments: &RunArgs) -> u8 {
 /// Everything that runs.
 struct Manager {
     replica: Replica,
-    servers: server::Thread,
+    servers: JoinHandle<()>,
+    stop_servers: CancellationToken,
     _runtime_check: AbortOnDropHandle<()>,
 }
 
 impl Manager {
     async fn start(
         arguments: &RunArgs,
+        servers_runtime: &Handle,
         env: Env,
         identity: String,
         level: Level,
@@ -166,23 +182,38 @@ impl Manager {
         let purpose = Purpose::WithoutLeadership { user_timeout };
         let clients = Clients::connect(&config, leadership.clone(), user_timeout, &metrics.requests())?;
         let runtime_check = health.watch_runtime(MAIN_RUNTIME);
-        let (parts, shown) = ((arguments.serving(), env.clone(), config.clone()), (health.clone(), metrics.clone()));
-        let servers = server::Thread::start(move |stop| async move {
-            let ((options, env, config), (health, metrics)) = (parts, shown);
+        let stop_servers = CancellationToken::new();
+        let starting = {
+            let (telemetry, stop) = ((metrics.clone(), level), stop_servers.clone());
+            // The runtime on which a client is made drives its connections.
+            let _runtime = servers_runtime.enter();
             let reviews = client::connect(&config, purpose, &metrics.requests())?;
-            let servers = Servers::start(&options, &env, reviews, &health, (&metrics, &level), stop).await?;
-            Ok::<_, StartError>(servers.run())
-        })
-        .await?;
+            servers_runtime.spawn(Servers::start(
+                arguments.serving(),
+                env.clone(),
+                reviews,
+                health.clone(),
+                telemetry,
+                stop,
+            ))
+        };
+        let servers = servers_runtime.spawn(starting.await??.run());
         let candidacy = match leader_state {
             None => None,
-            Some(leader_state) => Some(Candidacy {
-                leader_state,
-                client: client::connect(&config, purpose, &metrics.requests())?,
-                namespace: config.default_namespace.clone(),
-                rules: leadership::promise::Rules::default(),
-                store: Arc::new(KubeLeaderElection),
-            }),
+            Some(leader_state) => {
+                let flag = &arguments.leader_elect_resource_namespace;
+                let candidate = Candidate {
+                    namespace: flag.as_ref().unwrap_or(&config.default_namespace).clone(),
+                    name: arguments.leader_elect_resource_name.clone(),
+                    identity: identity.clone(),
+                    timing,
+                    store: Arc::new(KubeLeaderElection),
+                    hooks: Arc::new(()),
+                    env: env.clone(),
+                    rules: leadership::promise::Rules::default(),
+                };
+                Some((candidate, client::connect(&config, purpose, &metrics.requests())?, leader_state))
+            }
         };
         let replica = Replica::start(Parts {
             arguments,
@@ -191,14 +222,15 @@ impl Manager {
             env,
             clients,
             leadership,
+            timing,
             candidacy,
             rules: podset::promise::Rules::default(),
             metrics,
             health: health.clone(),
             stop: stop.clone(),
             is_outside,
-        })?;
-        Ok(Manager { replica, servers, _runtime_check: runtime_check })
+        });
+        Ok(Manager { replica, servers, stop_servers, _runtime_check: runtime_check })
     }
 
     async fn ended(mut self, health: &Health, traces: Option<Traces>) -> u8 {
@@ -210,7 +242,7 @@ impl Manager {
         let ended = tokio::select! {
             biased;
             ended = self.replica.ended() => ended,
-            error = self.servers.failed() => Err(Failure::Panicked { task: "servers", error }),
+            Err(error) = &mut self.servers => Err(Failure::Panicked { task: "servers", error: error.to_string() }),
         };
         if let Err(failure) = ended {
             health.ending();
@@ -220,7 +252,8 @@ impl Manager {
             return failure.exit_code();
         }
         // Concurrently: they are independent, and both take time when nobody answers.
-        futures::join!(self.servers.end(), last_traces);
+        self.stop_servers.cancel();
+        let _ = futures::join!(timeout(SERVERS_END, self.servers), last_traces);
         info!("exiting");
         0
     }

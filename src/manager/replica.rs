@@ -16,11 +16,11 @@ use super::{
     tasks::{self, Failure, Tasks},
 };
 use crate::{
-    cli::{RunArgs, WrongTimes},
+    cli::RunArgs,
     mycustomresource::MyCustomResourceController,
     podset::{self, PodSetController, fleet_metrics},
 };
-use leadership::{Candidate, Election, Hooks, LeaderState, Leadership, Store, env::Env};
+use leadership::{Candidate, Election, Hooks, LeaderState, Leadership, Timing, env::Env};
 use operator_kit::{
     client::Clients,
     health::{Health, Pulse},
@@ -48,8 +48,10 @@ pub struct Parts<'a> {
     pub clients: Clients,
     /// Whether it leads.
     pub leadership: Leadership,
-    /// How it takes part in the election; `None`: it leads from the start.
-    pub candidacy: Option<Candidacy>,
+    /// The times of the election.
+    pub timing: Timing,
+    /// How it takes part in the election, with a client for the Lease, which needs no leadership; `None`: it leads from the start.
+    pub candidacy: Option<(Candidate, Client, LeaderState)>,
     /// The rules that keep the promise.
     pub rules: podset::promise::Rules,
     /// The metrics.
@@ -60,20 +62,6 @@ pub struct Parts<'a> {
     pub stop: CancellationToken,
     /// Whether it runs outside the cluster: an installation may run there in another namespace.
     pub is_outside: bool,
-}
-
-/// What a replica needs for the election.
-pub struct Candidacy {
-    /// The state of its leadership.
-    pub leader_state: LeaderState,
-    /// A client for the Lease, with connections of its own. It needs no leadership.
-    pub client: Client,
-    /// The namespace of the Lease, where the flags do not name one.
-    pub namespace: String,
-    /// The rules of the election.
-    pub rules: leadership::promise::Rules,
-    /// How the Lease is read and written.
-    pub store: Arc<dyn Store>,
 }
 
 /// What the election reports: its turns to the liveness check, and whether this process leads to the metrics.
@@ -99,11 +87,7 @@ pub struct Replica {
 
 impl Replica {
     /// Starts the controllers and the election.
-    ///
-    /// # Errors
-    ///
-    /// When the times of the election do not fit together.
-    pub fn start(parts: Parts<'_>) -> Result<Self, WrongTimes> {
+    pub fn start(parts: Parts<'_>) -> Self {
         let Parts {
             arguments,
             instance,
@@ -111,6 +95,7 @@ impl Replica {
             env,
             clients,
             leadership,
+            timing,
             candidacy,
             rules,
             metrics,
@@ -118,10 +103,9 @@ impl Replica {
             stop,
             is_outside,
         } = parts;
-        let timing = arguments.timing()?;
         let scopes = arguments.scopes();
         let (flag, name) = (&arguments.leader_elect_resource_namespace, &arguments.leader_elect_resource_name);
-        let home = candidacy.as_ref().map(|candidacy| flag.as_ref().unwrap_or(&candidacy.namespace).clone());
+        let home = candidacy.as_ref().map(|(candidate, ..)| candidate.namespace.clone());
         let context = Context {
             env: env.clone(),
             leadership: leadership.clone(),
@@ -144,26 +128,25 @@ impl Replica {
         show_sets(&sets, &leadership, &metrics);
         let reader = clients.read.clone();
         let friends = MyCustomResourceController::new(env.clone(), clients, scopes, &metrics);
-        let mut tasks = Tasks::new();
+        let mut tasks = Tasks::default();
         let synced = vec![start(sets, &context, &mut tasks), start(friends, &context, &mut tasks)];
         let search = (is_outside && flag.is_none()).then(|| {
             let search = Search { reader, env: env.clone(), name: name.clone(), home: home.clone(), timing };
             start_search(search, &mut tasks, stop.clone())
         });
         let leads = metrics.leader(name);
-        match candidacy.zip(home) {
+        match candidacy {
             None => _ = leads.set(1),
-            Some((Candidacy { leader_state, client, rules, store, .. }, namespace)) => {
+            Some((candidate, client, leader_state)) => {
                 let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline() / 2);
-                let (name, hooks) = (name.clone(), Arc::new(Reports { pulse, leads }));
-                let candidate = Candidate { namespace, name, identity, timing, store, hooks, env, rules };
+                let candidate = Candidate { hooks: Arc::new(Reports { pulse, leads }), ..candidate };
                 let election = Election::new(candidate, client, leader_state);
                 let election = election.run_in_order(may_stand(synced, search), stop, tasks.drained());
                 tasks.start_fallible(tasks::ELECTION, async { election.await.map_err(Failure::Lost) });
             }
         }
         health.started();
-        Ok(Replica { tasks })
+        Replica { tasks }
     }
 
     /// Waits until it has ended.

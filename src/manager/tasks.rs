@@ -58,24 +58,14 @@ impl Failure {
 }
 
 /// Tasks that end together.
+#[derive(Default)]
 pub struct Tasks {
     running: JoinSet<Result<(), Failure>>,
     names: HashMap<task::Id, &'static str>,
     drained: CancellationToken,
 }
 
-impl Default for Tasks {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Tasks {
-    /// None yet.
-    pub fn new() -> Self {
-        Tasks { running: JoinSet::new(), names: HashMap::new(), drained: CancellationToken::new() }
-    }
-
     /// Starts a controller.
     pub fn start(&mut self, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
         self.start_fallible(name, async {
@@ -132,7 +122,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_election_ends_after_the_last_controller() {
         let (log, mut ended) = mpsc::unbounded_channel();
-        let mut tasks = Tasks::new();
+        let mut tasks = Tasks::default();
         for (name, seconds) in [("slow", 2), ("fast", 1)] {
             let log = log.clone();
             tasks.start(name, async move {
@@ -154,8 +144,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn controllers_may_finish_after_the_election_ends() {
-        let mut tasks = Tasks::new();
+    async fn a_candidate_that_ends_leaves_the_controllers_to_end() {
+        let mut tasks = Tasks::default();
         tasks.start("podset", sleep(Duration::from_secs(5)));
         tasks.start_fallible(ELECTION, async { Ok(()) });
         let began = tokio::time::Instant::now();
@@ -164,8 +154,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_panic_ends_all_tasks_and_names_its_own() {
-        let mut tasks = Tasks::new();
+    async fn a_panic_ends_all_and_says_whose_it_was() {
+        let mut tasks = Tasks::default();
         tasks.start("mycustomresource", pending());
         tasks.start("podset", async { panic!("out of pods") });
         tasks.start_fallible(ELECTION, pending());
@@ -174,8 +164,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lost_lease_ends_all_tasks() {
-        let mut tasks = Tasks::new();
+    async fn a_lost_lease_ends_all() {
+        let mut tasks = Tasks::default();
         tasks.start("podset", pending());
         tasks.start_fallible(ELECTION, async { Err(Failure::Lost(Lost::Deadline(10))) });
         let failure = tasks.ended().await.unwrap_err().to_string();

@@ -9,7 +9,7 @@ use std::{
 use http::{Request, Response, Uri};
 use kube::client::Body;
 use leadership::{
-    self, ApiStore, KubeLeaderElection, LeaderState, Leadership, Store,
+    self, ApiStore, Candidate, KubeLeaderElection, LeaderState, Leadership, Store,
     env::{Env, Random},
 };
 use operator_kit::{
@@ -19,10 +19,7 @@ use operator_kit::{
 };
 use podset_operator::{
     cli::{Cli, Command, RunArgs},
-    manager::{
-        Failure,
-        replica::{Candidacy, Parts},
-    },
+    manager::{Failure, replica::Parts},
     podset,
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -123,20 +120,25 @@ impl Replica {
         let writer = line::gated(&connection, &ice, model.rules.may_leave);
         let writer = Writer::new(writer, &url, writes);
         let (arguments, metrics, health) = (model.flags(), Metrics::new(env.clone()), Health::new(env.clone()));
+        let candidate = Candidate {
+            namespace: arguments.leader_elect_resource_namespace.clone().unwrap_or_else(|| LEASE.0.to_owned()),
+            name: arguments.leader_elect_resource_name.clone(),
+            identity: format!("{name}_{}", env.token()),
+            timing: arguments.timing().expect("a test gives times that fit together"),
+            store: store(name),
+            hooks: Arc::new(()),
+            env: env.clone(),
+            rules: model.rules,
+        };
         let parts = Parts {
             arguments: &arguments,
             instance: name.to_owned(),
-            identity: format!("{name}_{}", env.token()),
+            identity: candidate.identity.clone(),
             env: env.clone(),
             clients: Clients { read: Reader::new(client(), &url), write: writer },
             leadership: leadership.clone(),
-            candidacy: Some(Candidacy {
-                leader_state,
-                client: client(),
-                namespace: LEASE.0.to_owned(),
-                rules: model.rules,
-                store: store(name),
-            }),
+            timing: candidate.timing,
+            candidacy: Some((candidate, client(), leader_state)),
             rules: model.podset,
             metrics: metrics.clone(),
             health: health.clone(),
@@ -144,7 +146,7 @@ impl Replica {
             is_outside: model.is_outside,
         };
         let replica = podset_operator::manager::replica::Replica::start(parts);
-        let life = tokio::spawn(replica.expect("the durations of a test fit together").ended());
+        let life = tokio::spawn(replica.ended());
         Replica { name: name.to_owned(), model, leadership, metrics, health, stop, ice, life }
     }
 

@@ -56,13 +56,13 @@ async fn replicas_stay_live_while_the_api_server_is_away() {
     let operator = Operator::leader(&server, "a", Rules::default());
     for _ in 0..60 {
         sleep(seconds(60)).await;
-        assert!(operator.health().liveness().values().all(Verdict::is_ok), "{:?}", operator.health());
+        assert!(operator.health().liveness().values().all(Verdict::is_ok), "{:?}", operator.health().liveness());
     }
     let why = verdict(&operator.health().readiness(), "podset-caches").unwrap_err();
     assert!(why.contains("cannot watch pods: the API server cannot be reached; see the log"), "{why}");
     server.heal();
     sleep(seconds(60)).await;
-    assert!(operator.health().readiness().values().all(Verdict::is_ok), "{:?}", operator.health());
+    assert!(operator.health().readiness().values().all(Verdict::is_ok), "{:?}", operator.health().readiness());
 }
 
 #[tokio::test(start_paused = true)]

@@ -51,6 +51,51 @@ async fn a_port_in_use_exits_with_code_1() {
     assert_eq!(operator.logged("--health-probe-bind-address: cannot listen on 127.0.0.1:").len(), 1);
 }
 
+/// Its exit code with these variables and flags, and the last line of its log.
+async fn exit(variables: &[(&str, &str)], flags: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_podset-operator"));
+    command.env_clear().envs(variables.iter().copied()).args(flags).stdin(Stdio::null());
+    let output = command.output().await.unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), log.lines().last().unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+async fn an_unusable_kubeconfig_that_is_named_is_an_error() {
+    let home = tempfile::TempDir::new().unwrap();
+    let [good, bad] = [".kube/config", "bad"].map(|name| home.path().join(name).to_str().unwrap().to_owned());
+    std::fs::create_dir(home.path().join(".kube")).unwrap();
+    let text = "{apiVersion: v1, kind: Config, current-context: a, clusters: [{name: a, cluster: {server: 'http://a'}}], \
+                contexts: [{name: a, context: {cluster: a}}]}";
+    std::fs::write(&good, text).unwrap();
+    std::fs::write(&bad, "users: [{user: {token: top-secret}}]\nclusters: [").unwrap();
+    let home = home.path().to_str().unwrap();
+    for (kubeconfig, flags, words) in [
+        (
+            "/nowhere/config",
+            &[][..],
+            "KUBECONFIG=/nowhere/config: failed to read kubeconfig from '\"/nowhere/config\"'",
+        ),
+        (&*bad, &[], "/bad: failed to parse kubeconfig YAML"),
+        (&*good, &["--context=typo"], "--context typo: the kubeconfig has no context of that name"),
+        ("", &["--context=typo"], "--context typo: the kubeconfig has no context of that name"),
+        (":", &["--context=typo"], "--context typo: the kubeconfig has no context of that name"),
+    ] {
+        let (code, line) = exit(&[("HOME", home), ("KUBECONFIG", kubeconfig)], flags).await;
+        assert!(
+            code == Some(2) && line.contains(words) && !line.contains("top-secret"),
+            "{kubeconfig}: {code:?} {line}"
+        );
+    }
+    let (code, line) = exit(&[("HOME", "/nowhere")], &["--context=a"]).await;
+    assert!(
+        code == Some(2) && line.contains("--context: ~/.kube/config: failed to read kubeconfig"),
+        "{code:?} {line}"
+    );
+    let (code, line) = exit(&[("HOME", "/nowhere")], &[]).await;
+    assert!(code == Some(2) && line.contains("no cluster to work on: give --kubeconfig"), "{code:?} {line}");
+}
+
 async fn output(argument: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_podset-operator"));
     let output = command.arg(argument).env_clear().stdin(Stdio::null()).output().await.unwrap();

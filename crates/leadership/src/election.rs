@@ -14,11 +14,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::{
-    Candidate, Change, Ends, LeaderState, Leadership, Lost, Observation, OperationError,
+    Candidate, Change, Ends, LeaderState, Leadership, Lost, Observation,
     failures::Failures,
     lock,
     observation::UNSEEN,
-    operation::Operations,
+    operation::{OperationError, Operations},
     watch::{Seen, watch_for_ever},
 };
 

@@ -39,7 +39,7 @@ impl Failures {
 }
 
 /// An error with its causes, because hyper's own message hides them. If the API server returned the error, only its reason and message.
-fn with_causes(error: &(dyn Error + 'static)) -> String {
+pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
     for error in std::iter::successors(Some(error), |&error| error.source()) {
         if let Some(kube::Error::Api(status)) = error.downcast_ref() {
@@ -63,7 +63,7 @@ mod tests {
         let hidden = kube::Error::Service(std::io::Error::other("connection refused").into());
         assert!(with_causes(&hidden).ends_with("connection refused"), "{}", with_causes(&hidden));
         let status = Status::failure("storage is (re)initializing", "TooManyRequests").with_code(429);
-        let error = crate::OperationError::Kube(kube::Error::Api(status.boxed()));
+        let error = crate::operation::OperationError::Kube(kube::Error::Api(status.boxed()));
         assert_eq!(with_causes(&error), "TooManyRequests: storage is (re)initializing");
     }
 

@@ -1,8 +1,4 @@
-//! Hooks for metrics, traces and liveness checks.
-
-use std::time::Duration;
-
-use crate::{Change, OperationError};
+//! Hooks for metrics and liveness checks.
 
 /// What an election reports. By default, each method does nothing. They run on the election's task, so they must not block.
 ///
@@ -27,11 +23,6 @@ pub trait Hooks: Send + Sync + 'static {
     /// This process leads from now on (`true`), or no longer (`false`).
     fn leads(&self, leads: bool) {
         let _ = leads;
-    }
-
-    /// A read of the Lease, and the write if it was due, ended after `took`. An error does not end a term before its deadline.
-    fn operated(&self, change: Change, took: Duration, result: Result<(), &OperationError>) {
-        let _ = (change, took, result);
     }
 }
 

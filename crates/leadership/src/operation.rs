@@ -40,23 +40,7 @@ pub enum Lost {
     WentBack(#[from] WentBack),
 }
 
-/// Why an operation on the Lease failed. The election tries again, except after [`OperationError::WentBack`], which ends it.
-///
-/// ```
-/// use std::{sync::atomic::{AtomicU64, Ordering}, time::Duration};
-/// use leadership::{Change, Hooks, OperationError};
-///
-/// /// Counts failed renewals. A conflict in `Take` only means that another replica was faster.
-/// struct Failures(AtomicU64);
-///
-/// impl Hooks for Failures {
-///     fn operated(&self, change: Change, _took: Duration, result: Result<(), &OperationError>) {
-///         if let (Change::Renew, Err(_)) = (change, result) {
-///             self.0.fetch_add(1, Ordering::Relaxed);
-///         }
-///     }
-/// }
-/// ```
+/// Why an operation on the Lease failed. The election tries again, except after `WentBack`, which ends it.
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
     /// The Lease is older than before.
@@ -104,15 +88,10 @@ impl Operations {
     ///
     /// When the API server does not answer or rejects the request, and when the Lease went back.
     pub async fn run(&self, change: Change) -> Result<Option<Timestamp>, OperationError> {
-        let env = &self.candidate.env;
-        let began = env.now();
         // Half of the deadline leaves time for another attempt.
         let patience = Duration::try_from(self.candidate.timing.renew_deadline / 2).unwrap_or_default();
-        let operation = tokio::time::timeout(patience, self.read_and_write(change)).await;
-        let result = operation.unwrap_or(Err(OperationError::Timeout));
-        let took = Duration::try_from(env.now().duration_since(began)).unwrap_or_default();
-        self.candidate.hooks.operated(change, took, result.as_ref().map(drop));
-        result
+        let operation = tokio::time::timeout(patience, self.read_and_write(change));
+        operation.await.unwrap_or(Err(OperationError::Timeout))
     }
 
     async fn read_and_write(&self, change: Change) -> Result<Option<Timestamp>, OperationError> {

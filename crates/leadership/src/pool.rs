@@ -5,7 +5,7 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, Weak},
+    sync::{Arc, Mutex},
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -47,16 +47,8 @@ where
 #[derive(Clone)]
 struct Pool<C> {
     connector: C,
-    idle: Arc<Mutex<Idle>>,
-}
-
-/// The idle connections.
-#[derive(Default)]
-struct Idle {
-    /// The most recently used one is the last.
-    connections: Vec<Connection>,
-    /// Whether a [`sweep`] task runs.
-    has_sweeper: bool,
+    /// The idle connections. The most recently used one is the last.
+    idle: Arc<Mutex<Vec<Connection>>>,
 }
 
 /// A connection with its gate.
@@ -68,13 +60,14 @@ struct Connection {
 }
 
 impl<C> Pool<C> {
-    /// Takes the most recently used connection, so that the others expire.
+    /// Takes the most recently used connection, so that the others expire. This drops expired connections. If no further request comes, the
+    /// API server closes them.
     async fn reuse(&self) -> Option<Connection> {
         loop {
             let mut connection = {
-                let mut idle = lock(&self.idle);
-                idle.drop_expired();
-                idle.connections.pop()?
+                let (mut idle, now) = (lock(&self.idle), Instant::now());
+                idle.retain(|connection| now - connection.used < IDLE && !connection.sender.is_closed());
+                idle.pop()?
             };
             if connection.sender.ready().await.is_ok() {
                 return Some(connection);
@@ -83,38 +76,11 @@ impl<C> Pool<C> {
     }
 }
 
-impl Idle {
-    /// Drops connections that were idle for too long, and those that the server closed.
-    fn drop_expired(&mut self) {
-        let now = Instant::now();
-        self.connections.retain(|connection| now - connection.used < IDLE && !connection.sender.is_closed());
-    }
-
-    /// Drops expired connections. Returns when to do it again; `None` if none is left.
-    fn sweep(&mut self) -> Option<Instant> {
-        self.drop_expired();
-        self.has_sweeper = !self.connections.is_empty();
-        Some(self.connections.first()?.used + IDLE)
-    }
-}
-
 /// Puts a connection back, for the next request.
-fn keep(pool: &Arc<Mutex<Idle>>, mut connection: Connection) {
+fn keep(idle: &Mutex<Vec<Connection>>, mut connection: Connection) {
     connection.gate.shut();
     connection.used = Instant::now();
-    let mut idle = lock(pool);
-    idle.connections.push(connection);
-    if !idle.has_sweeper {
-        idle.has_sweeper = true;
-        tokio::spawn(sweep(Arc::downgrade(pool)));
-    }
-}
-
-/// Closes idle connections until none is left. After much work there are many, and each costs memory here and on the API server.
-async fn sweep(idle: Weak<Mutex<Idle>>) {
-    while let Some(due) = idle.upgrade().and_then(|idle| lock(&idle).sweep()) {
-        tokio::time::sleep_until(due).await;
-    }
+    lock(idle).push(connection);
 }
 
 impl<C> Pool<C>
@@ -154,7 +120,7 @@ where
 /// The body of an answer. After its end, its connection goes back into the pool; without it, the connection is dropped.
 pub struct Answer {
     body: Incoming,
-    connection: Option<(Connection, Arc<Mutex<Idle>>)>,
+    connection: Option<(Connection, Arc<Mutex<Vec<Connection>>>)>,
 }
 
 impl hyper::body::Body for Answer {
@@ -164,9 +130,9 @@ impl hyper::body::Body for Answer {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         if frame.is_none()
-            && let Some((connection, pool)) = self.connection.take()
+            && let Some((connection, idle)) = self.connection.take()
         {
-            keep(&pool, connection);
+            keep(&idle, connection);
         }
         Poll::Ready(frame)
     }
@@ -270,50 +236,37 @@ mod tests {
         let mut all = Vec::new();
         accepted.unwrap().0.read_to_end(&mut all).await.unwrap();
         assert!(all.ends_with(b"a pod"), "it was sent, once, and the connection closed");
-        assert!(lock(&pool.idle).connections.is_empty());
+        assert!(lock(&pool.idle).is_empty());
     }
 
     #[tokio::test]
-    async fn an_idle_connection_is_closed() {
+    async fn an_expired_connection_is_closed_and_not_reused() {
         let mut leader_state = LeaderState::vacant(virtual_env());
         leader_state.begin(None);
         let (listener, address, pool) = server().await;
         let exchange = || {
             let (pool, (write, request)) = (pool.clone(), request(&address, &leader_state));
             async move {
-                let answer = pool.exchange(request).await?.into_body().collect().await;
+                let answer = pool.exchange(request).await.unwrap().into_body().collect().await;
                 write.answered();
-                answer.map_err(BoxError::from)
+                answer.unwrap();
             }
         };
-        let serve_one = async || {
+        let serve_next = async || {
             let (mut connection, _) = listener.accept().await.unwrap();
             serve(&mut connection).await;
             connection
         };
-        let (first, second, mut old, mut young) = tokio::join!(exchange(), exchange(), serve_one(), serve_one());
-        first.and(second).unwrap();
+        let ((), mut first) = tokio::join!(exchange(), serve_next());
         tokio::time::pause();
-        // One of the connections is used once more.
         tokio::time::advance(IDLE - Duration::from_secs(1)).await;
-        let mut byte = [0; 1];
-        let (again, ()) = tokio::join!(exchange(), async {
-            tokio::select! {
-                _ = serve(&mut young) => {}
-                _ = serve(&mut old) => std::mem::swap(&mut old, &mut young),
-            }
-        });
-        again.unwrap();
-        let used = Instant::now();
-        assert_eq!(old.read(&mut byte).await.unwrap(), 0, "the connection is closed");
-        assert!(used.elapsed() < Duration::from_secs(2), "{:?}", used.elapsed());
-        assert_eq!(young.read(&mut byte).await.unwrap(), 0, "the connection is closed");
-        assert!(
-            (IDLE - Duration::from_secs(2)..IDLE + Duration::from_secs(2)).contains(&used.elapsed()),
-            "{:?}",
-            used.elapsed()
-        );
-        assert!(!lock(&pool.idle).has_sweeper, "the sweeper has ended; the next connection starts one");
+        tokio::join!(exchange(), serve(&mut first));
+        tokio::time::advance(IDLE).await;
+        tokio::time::resume();
+        let next = async { tokio::join!(exchange(), serve_next()) };
+        let ((), mut second) = tokio::time::timeout(Duration::from_secs(5), next).await.expect("a new connection");
+        assert_eq!(first.read(&mut [0; 1]).await.unwrap(), 0, "the connection is closed");
+        tokio::join!(exchange(), serve(&mut second));
     }
 
     #[test]

@@ -5,7 +5,6 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     future::Future,
     sync::{Arc, Mutex, Weak},
 };
@@ -109,12 +108,6 @@ impl Health {
         // A process that answers is alive.
         report.insert(PROCESS.to_owned(), Ok(()));
         report
-    }
-}
-
-impl fmt::Debug for Health {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Health").field("ready", &self.readiness()).field("live", &self.liveness()).finish()
     }
 }
 

@@ -92,7 +92,7 @@ impl Next {
 }
 
 /// What the controllers of a process share.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Context {
     /// Time and randomness.
     pub env: Env,
@@ -127,17 +127,10 @@ pub fn run<C: Controller>(controller: Arc<C>, context: Context) -> impl Future<O
         tokio::select! {
             biased;
             () = worker.run() => {}
-            () = first_panic(&mut background) => {}
+            // A panic of a background task ends the controller; its end does not.
+            () = drain(&mut background).then(|()| std::future::pending()) => {}
         }
     }
-}
-
-/// Never returns, but panics when one of the tasks panics.
-async fn first_panic(tasks: &mut JoinSet<()>) {
-    while let Some(end) = tasks.join_next().await {
-        pass_on_panic(end);
-    }
-    std::future::pending().await
 }
 
 fn pass_on_panic(end: Result<(), JoinError>) {
@@ -289,6 +282,7 @@ async fn reconcile<C: Controller>(
     controller.queue().done(&key, wake);
 }
 
+/// Waits until all tasks have ended. Panics when one of them panics.
 async fn drain(running: &mut JoinSet<()>) {
     while let Some(end) = running.join_next().await {
         pass_on_panic(end);

@@ -1,9 +1,11 @@
 //! How errors and URLs are shown in logs, conditions and traces.
 
-use std::error::Error as StdError;
+use std::error::Error;
 
 use http::Uri;
 use kube::core::Status;
+
+use leadership::with_causes;
 
 /// The most bytes of an error that conditions, logs and traces carry: an API server or a webhook may send far more.
 pub const LONGEST: usize = 1024;
@@ -18,24 +20,9 @@ pub fn in_words(status: &Status) -> String {
     cut(&format!("{}: {}", status.reason, status.message), LONGEST)
 }
 
-/// An error with its causes, in at most [`LONGEST`] bytes, because hyper's own message hides them. If the API server returned the error,
-/// only its reason and message.
-pub fn in_full(error: &(dyn StdError + 'static)) -> String {
-    let mut text = String::new();
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(kube::Error::Api(status)) = error.downcast_ref() {
-            return in_words(status);
-        }
-        let deeper = error.to_string();
-        if text.is_empty() {
-            text = deeper;
-        } else if !text.contains(&deeper) {
-            text = format!("{text}: {deeper}");
-        }
-        cause = error.source();
-    }
-    cut(&text, LONGEST)
+/// An error with its causes, in at most [`LONGEST`] bytes. If the API server returned the error, only its reason and message.
+pub fn in_full(error: &(dyn Error + 'static)) -> String {
+    cut(&with_causes(error), LONGEST)
 }
 
 /// The host and port of a URL, without user and password.
@@ -65,7 +52,7 @@ mod tests {
             let status = Status::failure("storage is (re)initializing", "TooManyRequests").with_code(429);
             kube::Error::Api(Box::new(status))
         };
-        for error in [Box::new(rejection()) as Box<dyn StdError>, Box::new(Wrapped(rejection()))] {
+        for error in [Box::new(rejection()) as Box<dyn Error>, Box::new(Wrapped(rejection()))] {
             assert_eq!(in_full(&*error), "TooManyRequests: storage is (re)initializing");
         }
     }

@@ -28,6 +28,9 @@ pub enum ReadError {
     /// The answer is too large. The rest of it was not read.
     #[error("the answer has more than {0} bytes")]
     TooLarge(usize),
+    /// The watch ended without an event.
+    #[error("the watch ended without an event")]
+    Idle,
     /// The API server could not be reached, or returned an error.
     #[error("{0}")]
     Api(#[from] kube::Error),

@@ -19,10 +19,12 @@ use tracing::{debug, info};
 
 use crate::{
     client::{ReadError, Reader},
+    failures::{Waits, doubled},
     log_once::{LogOnce, warn_once},
+    text::in_full,
 };
 use events::events;
-use explain::{explain, is_missing, reason};
+use explain::{explain, is_missing};
 use leadership::env::Env;
 pub use list::list;
 pub use source::{Change, Scope, Source, Watched, is_stale, version};
@@ -42,20 +44,10 @@ const STEADY: Duration = Duration::from_secs(5);
 const WATCH_SECONDS: u32 = 290;
 
 /// The first and the longest wait after a failure.
-const BACKOFF: (SignedDuration, SignedDuration) = (SignedDuration::from_millis(500), SignedDuration::from_secs(15));
+const BACKOFF: Waits = (SignedDuration::from_millis(500), SignedDuration::from_secs(15));
 
 /// The longest wait for a resource that the API server does not serve yet.
 const MISSING_RETRY: SignedDuration = SignedDuration::from_secs(1);
-
-/// Why a watch ended.
-enum End {
-    /// Normally: continue where it stopped.
-    Closed,
-    /// The API server no longer knows the version or the resource: begin with a list.
-    Gone(ReadError),
-    /// It failed.
-    Failed(ReadError),
-}
 
 /// Lists and watches for ever, passes every change to `sink`, and reports its state in `listing`.
 pub async fn run<T>(reader: Reader, source: Source, env: Env, listing: Listing, mut sink: impl FnMut(Change<T>))
@@ -83,14 +75,14 @@ where
                 failures.recovered();
             }
             match end {
-                End::Closed if version > before => {}
-                End::Closed => failures.wait_after_close().await,
-                End::Gone(error) => {
+                Ok(()) if version > before => {}
+                Ok(()) => failures.wait_quietly(&ReadError::Idle).await,
+                Err(error) if is_gone(&error) => {
                     failures.wait_to_relist(&error).await;
                     break;
                 }
-                End::Failed(error) if is_disconnected(&error) => failures.wait_quietly(&error).await,
-                End::Failed(error) => failures.wait(&error).await,
+                Err(error) if is_disconnected(&error) => failures.wait_quietly(&error).await,
+                Err(error) => failures.wait(&error).await,
             }
         }
     }
@@ -103,14 +95,11 @@ async fn watch<T>(
     version: &mut u64,
     sink: &mut impl FnMut(Change<T>),
     failures: &mut Failures<'_>,
-) -> End
+) -> Result<(), ReadError>
 where
     T: Watched,
 {
-    let events = match ask(reader, source, *version).await {
-        Ok(events) => events,
-        Err(error) => return ended_by(error),
-    };
+    let events = ask(reader, source, *version).await?;
     let mut following = pin!(follow(events, source, version, sink));
     if let Ok(end) = tokio::time::timeout(STEADY, following.as_mut()).await {
         return end;
@@ -144,19 +133,18 @@ async fn follow<T>(
     source: &Source,
     version: &mut u64,
     sink: &mut impl FnMut(Change<T>),
-) -> End
+) -> Result<(), ReadError>
 where
     T: Watched,
 {
     loop {
         let event = match tokio::time::timeout(SILENCE_TIMEOUT, events.next()).await {
-            Err(_) => return End::Failed(ReadError::Timeout(SILENCE_TIMEOUT)),
-            Ok(None) => return End::Closed,
-            Ok(Some(Err(error))) => return ended_by(error.into()),
-            Ok(Some(Ok(event))) => event,
+            Err(_) => return Err(ReadError::Timeout(SILENCE_TIMEOUT)),
+            Ok(None) => return Ok(()),
+            Ok(Some(event)) => event?,
         };
         let (change, event_version) = match event {
-            WatchEvent::Error(status) => return ended_by(kube::Error::Api(status).into()),
+            WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
             WatchEvent::Bookmark(bookmark) => {
                 let event_version = self::version(&bookmark.metadata.resource_version);
                 *version = event_version.max(*version);
@@ -181,11 +169,7 @@ where
     }
 }
 
-fn ended_by(error: ReadError) -> End {
-    if is_gone(&error) { End::Gone(error) } else { End::Failed(error) }
-}
-
-/// Whether the watch cannot continue where it stopped.
+/// Whether the watch cannot continue where it stopped, and a list has to begin.
 fn is_gone(error: &ReadError) -> bool {
     match error {
         ReadError::Api(kube::Error::Api(status)) if status.code == 410 || status.reason == "Expired" => true,
@@ -234,44 +218,28 @@ impl<'a> Failures<'a> {
         self.wait_quietly(error).await;
     }
 
-    /// Waits after a failure that is normal if it happens once, such as a version that is too old or a silent connection that was cut. Logs
-    /// it only if it follows another failure.
+    /// Waits after something that is normal if it happens once, such as a version that is too old, a silent connection that was cut, or a
+    /// watch that ended without an event. Logs it only if it follows another failure.
     async fn wait_quietly(&mut self, error: &ReadError) {
         if self.wait > BACKOFF.0 {
             return self.wait(error).await;
         }
-        debug!("{}", explain(self.what, error));
-        self.pause().await;
-    }
-
-    /// Waits after a watch that ended without an event. Logs it only if it follows another failure.
-    async fn wait_after_close(&mut self) {
-        if self.wait > BACKOFF.0 {
-            let what = self.what;
-            let failure = format!(
-                "the watch of {what} ends as soon as it is idle, trying again; perhaps a proxy before the API server closes it"
-            );
-            self.report(failure.clone(), &failure);
-        }
+        debug!(error = in_full(error), "the watch of {} ended", self.what);
         self.pause().await;
     }
 
     /// Waits, twice as long as last time.
     async fn pause(&mut self) {
         let wait = self.env.jittered(self.wait, 0.5);
-        self.wait = self.wait.saturating_mul(2).min(BACKOFF.1);
+        self.wait = doubled(Some(self.wait), BACKOFF);
         self.env.sleep_until(self.env.now() + wait).await;
     }
 
-    /// Logs each new failure once as a warning. The readiness probe shows only `reason`.
-    fn report(&mut self, reason: String, failure: &str) {
-        self.listing.waits(reason);
-        warn_once!(self.logged.note(failure), "{failure}");
-    }
-
-    /// Logs the failure, and waits.
+    /// Logs each new failure once as a warning, and waits.
     async fn wait(&mut self, error: &ReadError) {
-        self.report(reason(self.what, error), &explain(self.what, error));
+        let (failure, cause) = (explain(self.what, error), in_full(error));
+        self.listing.waits(format!("{failure}; see the log"));
+        warn_once!(self.logged.note(&cause), error = cause, "{failure}; trying again");
         // Once the CRDs are installed, the operator should start soon.
         if is_missing(error) {
             self.wait = self.wait.min(MISSING_RETRY);

@@ -103,7 +103,7 @@ async fn a_watch_rejected_in_plain_text_backs_off_without_a_relist() {
     let asked = asked(70, |number| if number <= 4 { BUSY } else { (200, "", 60) }).await;
     assert_eq!(asked.lists, [0]);
     assert_eq!(asked.watches, [0, 5, 15, 35, 75, 680]);
-    logged(&asked, &["cannot watch things, trying again: 429 Too Many Requests: Too many", "answers for things again"]);
+    logged(&asked, &["code 429; trying again error=\"429 Too Many Requests: Too many", "answers for things again"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,7 +124,13 @@ async fn watches_that_keep_failing_relist_with_backoff() {
     }
     let asked = asked(60, |number| if number <= 4 { EXPIRED } else { (200, "", 100) }).await;
     assert_eq!(asked.lists, [0, 5, 15, 35, 75]);
-    logged(&asked, &["cannot watch things, trying again: Expired: too old", "answers for things again"]);
+    logged(
+        &asked,
+        &[
+            "cannot watch things: the API server answered with code 410; trying again error=\"Expired: too old",
+            "answers for things again",
+        ],
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,42 +156,7 @@ async fn a_quiet_watch_that_is_cut_restarts_at_once() {
 async fn watches_that_end_immediately_are_logged() {
     let asked = asked(70, |number| if number <= 4 { (200, "", 0) } else { (200, "", 60) }).await;
     assert_eq!((&asked.lists[..], &asked.watches[..5]), (&[0][..], &[0, 5, 15, 35, 75][..]));
-    logged(&asked, &["the watch of things ends as soon as it is idle", "answers for things again"]);
-}
-
-/// Lists two pages, where the first requests for each are rejected this often. Also returns how often each page was requested.
-async fn pages(rejected: [usize; 2]) -> (Result<(usize, u64), ReadError>, [usize; 2]) {
-    let asked = Arc::new(Mutex::new([0; 2]));
-    let noted = Arc::clone(&asked);
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let page = usize::from(request.uri().query().is_some_and(|query| query.contains("continue=")));
-        let mut noted = noted.lock().unwrap();
-        noted[page] += 1;
-        let (code, text) = match (noted[page] > rejected[page], page) {
-            (false, _) => (429, "Too many requests"),
-            (true, 0) => (200, r#"{"metadata":{"resourceVersion":"7","continue":"on"},"items":[{"version":1}]}"#),
-            (true, _) => (200, r#"{"metadata":{"resourceVersion":"7"},"items":[{"version":2}]}"#),
-        };
-        let response = Response::builder().status(code).body(Body::from(text.as_bytes().to_vec())).unwrap();
-        async move { Ok::<_, BoxError>(response) }
-    });
-    let path = "/things".to_owned();
-    let source = Source { what: "things", path, labels: None, metadata_only: false, is_stale };
-    let reader = Reader::untraced(Client::new(service, "default"));
-    let listed = list(&reader, &source, |_: &Thing| true).await.map(|(items, version)| (items.len(), version));
-    let asked = *asked.lock().unwrap();
-    (listed, asked)
-}
-
-#[tokio::test]
-async fn a_failed_later_page_is_retried_without_the_pages_before_it() {
-    let (listed, asked) = pages([0, 1]).await;
-    assert_eq!((listed.unwrap(), asked), ((2, 7), [1, 2]));
-    for (rejected, expected) in [([1, 0], [1, 0]), ([0, 2], [1, 2])] {
-        let (listed, asked) = pages(rejected).await;
-        assert!(listed.is_err());
-        assert_eq!(asked, expected, "a failed first page is not retried, and a later one only once");
-    }
+    logged(&asked, &["cannot watch things: it ends as soon as it is idle", "answers for things again"]);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Serves health probes and metrics, each at its own address, on one thread ([`Thread`]).
+//! Serves health probes and metrics, each at its own address.
 //!
 //! Both servers start before everything else and end last, so that requests are answered as long as the process lives.
 
@@ -8,7 +8,6 @@ mod listener;
 mod log_level;
 mod metrics;
 mod probes;
-mod thread;
 mod tls;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
@@ -42,7 +41,6 @@ pub mod fuzzing {
 }
 
 pub use listener::{BindAddress, BindError};
-pub use thread::Thread;
 pub use tls::CertificateError;
 
 /// The listen queue of the probes. They are served as fast as they come: a response is cheap, and a failed probe restarts the pod.
@@ -83,30 +81,33 @@ pub enum ServeError {
 pub struct Servers {
     stop: CancellationToken,
     tasks: JoinSet<()>,
-    probes: Option<SocketAddr>,
-    metrics: Option<SocketAddr>,
+    /// The address of the health probes.
+    pub probes: Option<SocketAddr>,
+    /// The address of the metrics.
+    pub metrics: Option<SocketAddr>,
 }
 
 impl Servers {
     /// Starts to serve until `stop`. `reviews` asks the API server which users may see the metrics or set the log level. It needs no
-    /// leadership, and it must come from this runtime, which drives its connections.
+    /// leadership. A flood of requests must not slow the controllers or the election down, so this must run on a runtime of its own, on
+    /// which `reviews` was made as well.
     ///
     /// # Errors
     ///
     /// When an address is taken, or the certificate cannot be used.
     pub async fn start(
-        options: &Options,
-        env: &Env,
+        options: Options,
+        env: Env,
         reviews: Client,
-        health: &Health,
-        telemetry: (&Metrics, &Level),
+        health: Health,
+        telemetry: (Metrics, Level),
         stop: CancellationToken,
     ) -> Result<Self, ServeError> {
         let mut servers = Servers { stop, tasks: JoinSet::new(), probes: None, metrics: None };
         if let Some(listener) = Listener::bind("--health-probe-bind-address", &options.probes, PROBES_WAITING).await? {
             info!(address = %listener.address, "serving health probes");
             servers.probes = Some(listener.address);
-            servers.serve(listener, None, probes::router(health.clone()), Duration::ZERO);
+            servers.serve(listener, None, probes::router(health), Duration::ZERO);
         }
         servers.start_metrics(options, env, reviews, telemetry).await?;
         Ok(servers)
@@ -114,10 +115,10 @@ impl Servers {
 
     async fn start_metrics(
         &mut self,
-        options: &Options,
-        env: &Env,
+        options: Options,
+        env: Env,
         reviews: Client,
-        (metrics, level): (&Metrics, &Level),
+        (metrics, level): (Metrics, Level),
     ) -> Result<(), ServeError> {
         let Some(listener) = Listener::bind("--metrics-bind-address", &options.metrics, METRICS_WAITING).await? else {
             return Ok(());
@@ -138,10 +139,10 @@ impl Servers {
         info!(address = %listener.address, secure = options.is_secure, "serving metrics");
         self.metrics = Some(listener.address);
         let gate = |access| Gate::new(access, reviews.clone(), env.clone());
-        let mut router = metrics::router(metrics.clone(), tls.as_ref().map(|_| gate(metrics::ACCESS)));
+        let mut router = metrics::router(metrics, tls.as_ref().map(|_| gate(metrics::ACCESS)));
         // Not without authentication: anyone could flood the log.
         if tls.is_some() {
-            router = router.merge(log_level::router(level.clone(), gate(log_level::ACCESS)));
+            router = router.merge(log_level::router(level, gate(log_level::ACCESS)));
         }
         self.serve(listener, tls, router, METRICS_INTERVAL);
         Ok(())
@@ -155,16 +156,6 @@ impl Servers {
         interval: Duration,
     ) {
         self.tasks.spawn(connections::serve(listener.socket, tls, router, interval, self.stop.clone()));
-    }
-
-    /// The address of the health probes.
-    pub fn probes_address(&self) -> Option<SocketAddr> {
-        self.probes
-    }
-
-    /// The address of the metrics.
-    pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.metrics
     }
 
     /// Serves until `stop`. Then accepts no more connections, and finishes open ones within a bounded time.

@@ -1,11 +1,17 @@
 //! Both servers, tested over their sockets.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io::{Read, Write},
+    sync::Arc,
+    time::Duration,
+};
 
+use jiff::SignedDuration;
 use kube::client::Body;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
+    runtime,
 };
 use tokio_rustls::{
     TlsConnector,
@@ -46,12 +52,15 @@ fn level() -> Level {
     Level::new(&Directives("info".to_owned())).0
 }
 
-async fn started(options: &Options) -> Result<(Servers, Health), ServeError> {
+async fn started(options: Options) -> Result<(Servers, Health), ServeError> {
     let env = leadership::env::testing::virtual_env();
-    let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
-    let servers =
-        Servers::start(options, &env, no_api(), &health, (&metrics, &level()), CancellationToken::new()).await?;
-    Ok((servers, health))
+    let health = Health::new(env.clone());
+    Ok((started_with(options, env, health.clone()).await?, health))
+}
+
+async fn started_with(options: Options, env: Env, health: Health) -> Result<Servers, ServeError> {
+    let telemetry = (Metrics::new(env.clone()), level());
+    Servers::start(options, env, no_api(), health, telemetry, CancellationToken::new()).await
 }
 
 /// Sends a request, and reads until the server closes the connection.
@@ -130,8 +139,8 @@ async fn send_over_tls(address: Option<SocketAddr>, version: &'static SupportedP
 
 #[tokio::test]
 async fn probes_are_answered_until_the_servers_end() {
-    let (servers, health) = started(&open()).await.unwrap();
-    let probes = servers.probes_address();
+    let (servers, health) = started(open()).await.unwrap();
+    let probes = servers.probes;
     assert!(get(probes, "/livez").await.starts_with("HTTP/1.1 200"));
     assert!(
         get(probes, "/readyz").await.ends_with("[-]process failed: the process is starting\nreadyz check failed\n")
@@ -147,25 +156,63 @@ async fn probes_are_answered_until_the_servers_end() {
 }
 
 #[tokio::test]
+async fn the_probes_see_that_the_main_runtime_hangs() {
+    let env = Env::system();
+    let health = Health::new(env.clone());
+    health.started();
+    let _check = health.watch_runtime(SignedDuration::from_millis(500));
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let servers = runtime.spawn(started_with(open(), env, health.clone())).await.unwrap().unwrap();
+    let address = servers.probes.unwrap();
+    let get_blocking = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for path in ["/livez", "/readyz"] {
+        assert!(get_blocking(path).starts_with("HTTP/1.1 200"), "{path}");
+        // This blocks the runtime of this test.
+        std::thread::sleep(Duration::from_secs(1));
+        let answer = get_blocking(path);
+        assert!(answer.starts_with("HTTP/1.1 500") && answer.contains("[-]main-runtime failed"), "{path}: {answer}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    runtime.spawn(servers.end()).await.unwrap();
+    std::net::TcpStream::connect(address).expect_err("the port is closed");
+    runtime.shutdown_background();
+}
+
+#[tokio::test]
+async fn a_panic_of_a_server_ends_the_servers() {
+    let mut servers = started(open()).await.unwrap().0;
+    servers.tasks.spawn(async { panic!("out of sockets") });
+    let panic = tokio::spawn(servers.run()).await.unwrap_err().to_string();
+    assert!(panic.contains("out of sockets"), "{panic}");
+}
+
+#[tokio::test]
 async fn insecure_metrics_are_open_to_everybody() {
-    let (servers, _) = started(&open()).await.unwrap();
-    let answer = get(servers.metrics_address(), "/metrics").await;
+    let (servers, _) = started(open()).await.unwrap();
+    let answer = get(servers.metrics, "/metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{answer}");
     assert!(!answer.contains("# EOF"), "{answer}");
-    let stream = TcpStream::connect(servers.metrics_address().unwrap()).await.unwrap();
+    let stream = TcpStream::connect(servers.metrics.unwrap()).await.unwrap();
     let answer =
         exchange(stream, "GET /metrics HTTP/1.1\r\nConnection: close\r\nAccept: application/openmetrics-text").await;
     let open = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
     assert!(answer.contains(open) && answer.ends_with("# EOF\n"), "{answer}");
-    assert!(get(servers.metrics_address(), "/").await.starts_with("HTTP/1.1 404"));
+    assert!(get(servers.metrics, "/").await.starts_with("HTTP/1.1 404"));
     servers.end().await;
 }
 
 #[tokio::test]
 async fn secure_metrics_need_tls_and_a_token() {
-    let (servers, _) = started(&secure()).await.unwrap();
-    let metrics = servers.metrics_address();
+    let (servers, _) = started(secure()).await.unwrap();
+    let metrics = servers.metrics;
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let answer = send_over_tls(metrics, version, "GET /metrics HTTP/1.1").await;
         assert!(answer.starts_with("HTTP/1.1 401") && answer.contains("www-authenticate: Bearer\r\n"), "{answer}");
@@ -179,13 +226,13 @@ async fn secure_metrics_need_tls_and_a_token() {
 
 #[tokio::test]
 async fn the_log_level_is_served_only_with_tls_and_a_token() {
-    let (servers, _) = started(&secure()).await.unwrap();
+    let (servers, _) = started(secure()).await.unwrap();
     let put = "PUT /log-level HTTP/1.1\r\nContent-Length: 0";
-    let answer = send_over_tls(servers.metrics_address(), &rustls::version::TLS13, put).await;
+    let answer = send_over_tls(servers.metrics, &rustls::version::TLS13, put).await;
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
     servers.end().await;
-    let (servers, _) = started(&open()).await.unwrap();
-    let stream = TcpStream::connect(servers.metrics_address().unwrap()).await.unwrap();
+    let (servers, _) = started(open()).await.unwrap();
+    let stream = TcpStream::connect(servers.metrics.unwrap()).await.unwrap();
     let answer = exchange(stream, put).await;
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
     servers.end().await;
@@ -194,20 +241,20 @@ async fn the_log_level_is_served_only_with_tls_and_a_token() {
 #[tokio::test]
 async fn disabled_servers_are_not_started() {
     let unusable = Options { certificate: Some("/nowhere/at/all".into()), ..secure() };
-    let error = started(&unusable).await.unwrap_err();
+    let error = started(unusable.clone()).await.err().unwrap();
     assert!(matches!(error, ServeError::Certificate(_)), "{error}");
     let off = Options { probes: BindAddress::Off, metrics: BindAddress::Off, ..unusable };
-    let (servers, _) = started(&off).await.unwrap();
-    assert_eq!((servers.probes_address(), servers.metrics_address()), (None, None));
+    let (servers, _) = started(off).await.unwrap();
+    assert_eq!((servers.probes, servers.metrics), (None, None));
     servers.end().await;
 }
 
 #[tokio::test]
-async fn an_address_in_use_is_reported_with_its_flag() {
-    let (servers, _) = started(&open()).await.unwrap();
-    let taken = servers.probes_address().unwrap();
+async fn an_address_that_is_taken_is_said_with_its_flag() {
+    let (servers, _) = started(open()).await.unwrap();
+    let taken = servers.probes.unwrap();
     let metrics = BindAddress::At { host: taken.ip().to_string(), port: taken.port() };
-    let error = started(&Options { metrics, ..secure() }).await.unwrap_err();
+    let error = started(Options { metrics, ..secure() }).await.err().unwrap();
     assert!(error.to_string().starts_with("--metrics-bind-address: cannot listen on 127.0.0.1:"), "{error}");
     servers.end().await;
 }
@@ -227,13 +274,13 @@ async fn a_certificate_that_changes_is_served_without_a_restart() {
         tls::tests::parsed(&pair).remove(0)
     };
     let first = renew();
-    let (servers, _) = started(&Options { certificate: Some(folder.path().to_owned()), ..secure() }).await.unwrap();
-    assert_eq!(certificate_at(servers.metrics_address()).await, first);
+    let (servers, _) = started(Options { certificate: Some(folder.path().to_owned()), ..secure() }).await.unwrap();
+    assert_eq!(certificate_at(servers.metrics).await, first);
     let second = renew();
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(11)).await;
     tokio::time::resume();
-    let is_served = async { while certificate_at(servers.metrics_address()).await != second {} };
-    tokio::time::timeout(Duration::from_secs(5), is_served).await.expect("the new certificate is served");
+    let is_served = async { while certificate_at(servers.metrics).await != second {} };
+    tokio::time::timeout(Duration::from_secs(5), is_served).await.expect("the new one is read, and served");
     servers.end().await;
 }
