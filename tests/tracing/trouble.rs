@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
 use testkit::collector::Manner;
 
 use crate::{
@@ -96,5 +97,29 @@ async fn a_wrong_value_is_said_and_is_no_reason_to_end() {
     for (name, _) in wrong {
         let said = operator.said(name);
         assert_eq!((said.len(), said[0]["SeverityText"].as_str()), (1, Some("WARN")), "{name}: {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_opentelemetry_says_is_logged_when_the_operator_starts_and_not_for_each_failure() {
+    for protocol in Protocol::ALL {
+        let wrong = [
+            ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
+            ("OTEL_TRACES_SAMPLER", "sometimes"),
+            ("OTEL_BSP_MAX_QUEUE_SIZE", "8"),
+        ];
+        let (api, collector, mut operator) = begin(protocol, Manner::Failing, &wrong).await;
+        work(&api, &mut operator).await;
+        assert!(!collector.requests().is_empty(), "it was asked");
+        let is_opentelemetrys =
+            |line: &&Value| line["InstrumentationScope"]["Name"].as_str().unwrap().starts_with("opentelemetry");
+        let log = operator.log();
+        let said: Vec<&Value> = log.iter().filter(is_opentelemetrys).collect();
+        assert_eq!(said.len(), 2, "{protocol:?}: {said:#?}");
+        for (name, value) in &wrong[..2] {
+            let said = operator.said(name);
+            assert_eq!((said.len(), said[0]["SeverityText"].as_str()), (1, Some("WARN")), "{name}: {said:?}");
+            assert!(said[0]["Body"].as_str().unwrap().contains(&format!("'{value}'")), "{said:?}");
+        }
     }
 }

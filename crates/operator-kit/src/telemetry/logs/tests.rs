@@ -1,7 +1,6 @@
 //! What the lines of the log look like, and that what is logged can be changed.
 
 use std::{
-    collections::BTreeMap,
     io::{self, Write},
     sync::{Arc, Mutex},
 };
@@ -38,7 +37,7 @@ impl Write for Kept {
 /// What `say` logs, line by line.
 fn logged(is_json: bool, level: &str, ids: spans::CurrentIds, say: impl FnOnce(&Level)) -> Vec<String> {
     let kept = Kept::default();
-    let (writer, resource) = (kept.clone(), Resource::new(&SERVICE, |_| None, BTreeMap::new()));
+    let (writer, resource) = (kept.clone(), Resource::new(&SERVICE, |_| None));
     let layer = tracing_subscriber::fmt::layer().with_writer(move || writer.clone());
     let layer: Box<dyn Layer<Registry> + Send + Sync> = if is_json {
         layer.event_format(Json { resource, ids }).boxed()
