@@ -47,10 +47,7 @@ pub fn start(logging: &Logging, service: &Service<'_>) -> Result<Telemetry, Logg
         tracing::subscriber::with_default(early_log(logging, &resource), || Traces::start(variable, &resource));
     let tracer = traces.as_ref().map(|traces| traces.tracer(service.name));
     let (level, filter) = Level::new(&logging.level);
-    subscriber(logs::layer(logging, &resource), filter, tracer.clone()).try_init()?;
-    if let Some(tracer) = tracer {
-        spans::begin(tracer);
-    }
+    subscriber(logs::layer(logging, &resource), filter, tracer).try_init()?;
     Ok(Telemetry { level, traces })
 }
 
