@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
 use testkit::collector::Mode;
 
 use crate::{
@@ -96,5 +97,29 @@ async fn invalid_values_are_logged_and_do_not_stop_the_process() {
     for (name, _) in invalid {
         let logged = operator.logged(name);
         assert_eq!((logged.len(), logged[0]["SeverityText"].as_str()), (1, Some("WARN")), "{name}: {logged:?}");
+    }
+}
+
+#[tokio::test]
+async fn warnings_of_opentelemetry_are_logged_at_the_start_only() {
+    for protocol in Protocol::ALL {
+        let wrong = [
+            ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
+            ("OTEL_TRACES_SAMPLER", "sometimes"),
+            ("OTEL_BSP_MAX_QUEUE_SIZE", "8"),
+        ];
+        let (api, collector, mut operator) = begin(protocol, Mode::Failing, &wrong).await;
+        work(&api, &mut operator).await;
+        assert!(!collector.requests().is_empty(), "the collector received no request");
+        let is_of_opentelemetry =
+            |line: &&Value| line["InstrumentationScope"]["Name"].as_str().unwrap().starts_with("opentelemetry");
+        let log = operator.log();
+        let logged: Vec<&Value> = log.iter().filter(is_of_opentelemetry).collect();
+        assert_eq!(logged.len(), 2, "{protocol:?}: {logged:#?}");
+        for (name, value) in &wrong[..2] {
+            let logged = operator.logged(name);
+            assert_eq!((logged.len(), logged[0]["SeverityText"].as_str()), (1, Some("WARN")), "{name}: {logged:?}");
+            assert!(logged[0]["Body"].as_str().unwrap().contains(&format!("'{value}'")), "{logged:?}");
+        }
     }
 }

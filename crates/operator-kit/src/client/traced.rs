@@ -3,20 +3,20 @@
 //! Every write has a span, and so has every read within a reconcile. Watches and requests of the election have none, because they continue
 //! while nothing happens. tower-http's `TraceLayer` cannot replace this: it does not see errors in a body, nor requests that are given up.
 
-use std::sync::Arc;
+use std::{cell::LazyCell, sync::Arc};
 
 use http::{Method, Request, Uri, uri::PathAndQuery};
-use opentelemetry::{
-    Context, KeyValue, Value,
-    propagation::TextMapPropagator,
-    trace::{Span as _, Status, TraceContextExt},
-};
+use opentelemetry::{propagation::TextMapPropagator, trace::Status};
 use opentelemetry_http::HeaderInjector;
-use opentelemetry_sdk::{propagation::TraceContextPropagator, trace::Span as SdkSpan};
-use tracing::Span;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use tracing::{Span, field::Empty, info_span};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use super::connect::host_and_port;
-use crate::{telemetry::spans, text::shown};
+use crate::{
+    telemetry::spans::{self, SpanRef},
+    text::shown,
+};
 
 /// The API server, as spans name it.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl Destination {
 
 /// The span of a request. A request whose span is dropped before its end was given up.
 #[derive(Debug)]
-pub struct Traced(Option<SdkSpan>);
+pub struct Traced(Span);
 
 impl Traced {
     /// Begins the span of a write.
@@ -47,17 +47,15 @@ impl Traced {
 
     /// Begins the span of a read.
     pub fn read<B>(request: &mut Request<B>, to: Option<&Destination>) -> Self {
-        Traced(to.filter(|_| !Span::current().is_none()).and_then(|to| begin(request, to)))
+        Traced(to.filter(|_| !Span::current().is_none()).map_or_else(Span::none, |to| begin(request, to)))
     }
 
     /// Ends the span with a status code and, unless it is a success, the error.
     pub fn answered(mut self, code: u16, error: Option<&str>) {
-        if let Some(span) = &mut self.0 {
-            span.set_attribute(KeyValue::new("http.response.status_code", i64::from(code)));
-        }
+        self.0.record("http.response.status_code", i64::from(code));
         match error {
-            Some(error) => self.fail(code.to_string(), error),
-            None => self.0 = None,
+            Some(error) => self.fail(&code.to_string(), error),
+            None => self.0 = Span::none(),
         }
     }
 
@@ -67,11 +65,10 @@ impl Traced {
     }
 
     /// Ends the span with this error.
-    fn fail(&mut self, kind: impl Into<Value>, error: &str) {
-        if let Some(mut span) = self.0.take() {
-            span.set_attribute(KeyValue::new("error.type", kind));
-            span.set_status(Status::error(error.to_owned()));
-        }
+    fn fail(&mut self, kind: &str, error: &str) {
+        let span = std::mem::replace(&mut self.0, Span::none());
+        span.record("error.type", kind);
+        span.set_status(Status::error(error.to_owned()));
     }
 }
 
@@ -82,23 +79,30 @@ impl Drop for Traced {
 }
 
 /// Begins a span for the request. Its parent is the span that the request carries, or else the current one.
-fn begin<B>(request: &mut Request<B>, to: &Destination) -> Option<SdkSpan> {
-    let parent = request.extensions_mut().remove();
-    let mut span = spans::request(parent)?;
+fn begin<B>(request: &mut Request<B>, to: &Destination) -> Span {
+    let parent: Option<SpanRef> = request.extensions_mut().remove();
     let (method, uri) = (request.method(), request.uri());
-    let Route { name, template } = route(method, uri.path());
-    span.update_name(name);
-    span.set_attributes([
-        KeyValue::new("http.request.method", method.to_string()),
-        KeyValue::new("url.path", uri.path().to_owned()),
-        KeyValue::new("url.template", template),
-        KeyValue::new("server.address", to.host.clone()),
-        KeyValue::new("server.port", i64::from(to.port)),
-        KeyValue::new("url.full", [&*to.base, uri.path_and_query().map_or("/", PathAndQuery::as_str)].concat()),
-    ]);
-    let context = Context::new().with_remote_span_context(span.span_context().clone());
-    TraceContextPropagator::new().inject_context(&context, &mut HeaderInjector(request.headers_mut()));
-    Some(span)
+    // Without an exporter, no value of the span is computed.
+    let route = LazyCell::new(|| route(method, uri.path()));
+    let span = info_span!(
+        target: spans::TARGET,
+        "request",
+        otel.name = route.name,
+        otel.kind = "client",
+        http.request.method = method.as_str(),
+        http.response.status_code = Empty,
+        error.type = Empty,
+        url.path = uri.path(),
+        url.template = route.template,
+        url.full = [&*to.base, uri.path_and_query().map_or("/", PathAndQuery::as_str)].concat(),
+        server.address = &*to.host,
+        server.port = i64::from(to.port),
+    );
+    if let Some(parent) = parent {
+        parent.adopt(&span);
+    }
+    TraceContextPropagator::new().inject_context(&span.context(), &mut HeaderInjector(request.headers_mut()));
+    span
 }
 
 /// The kind of a request, without the name of an object.

@@ -107,11 +107,11 @@ impl Level {
     }
 }
 
-/// kube's client, the lease lock and the certificate verifier log warnings that this process logs again with more detail, so they are off
-/// unless a directive names them. Spans are for traces only.
+/// kube's client, the lease lock, the certificate verifier and OpenTelemetry log warnings that this process logs again, with more detail or
+/// less often, so they are off unless a directive names them. Spans are for traces only.
 fn filter(directives: &Directives) -> EnvFilter {
     let Directives(wanted) = directives;
-    let duplicates = "kube_client=off,kube_leader_election=off,rustls_platform_verifier=off";
+    let duplicates = "kube_client=off,kube_leader_election=off,opentelemetry=off,rustls_platform_verifier=off";
     EnvFilter::new(format!("{duplicates},{wanted},{}=off", spans::TARGET))
 }
 

@@ -8,7 +8,7 @@ pub mod spans;
 pub mod traces;
 
 use opentelemetry_sdk::trace::SdkTracer;
-use tracing::{Level as Severity, Subscriber, info, warn};
+use tracing::{Level as Severity, Subscriber};
 use tracing_subscriber::{
     Layer, Registry,
     filter::{FilterExt, Targets},
@@ -16,7 +16,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use logs::{Level, Logging};
+use logs::{Directives, Level, Logging};
 use resource::Resource;
 pub use resource::Service;
 use traces::Traces;
@@ -42,24 +42,21 @@ pub struct Telemetry {
 /// When the process logs already.
 pub fn start(logging: &Logging, service: &Service<'_>) -> Result<Telemetry, LoggingError> {
     let variable = |name: &str| std::env::var(name).ok();
-    let config = traces::settings::read(variable);
-    let resource = Resource::new(service, variable, config.resource);
+    let resource = Resource::new(service, variable);
+    let traces =
+        tracing::subscriber::with_default(early_log(logging, &resource), || Traces::start(variable, &resource));
+    let tracer = traces.as_ref().map(|traces| traces.tracer(service.name));
     let (level, filter) = Level::new(&logging.level);
-    let traces = config.settings.as_ref().map(|settings| Traces::start(settings, &resource)).transpose();
-    let tracer = traces.as_ref().ok().and_then(Option::as_ref).map(|traces| traces.tracer(service.name));
-    subscriber(logs::layer(logging, &resource), filter, tracer.clone()).try_init()?;
-    if let Some(tracer) = tracer {
-        spans::begin(tracer);
-    }
-    for warning in config.warnings {
-        warn!("{warning}");
-    }
-    if let Err(error) = &traces {
-        warn!(error = crate::text::in_full(error), "cannot create the exporter; sending no traces");
-    } else if let Some(settings) = config.settings {
-        info!(endpoint = crate::text::shown(&settings.endpoint), protocol = ?settings.protocol, "sending traces");
-    }
-    Ok(Telemetry { level, traces: traces.ok().flatten() })
+    subscriber(logs::layer(logging, &resource), filter, tracer).try_init()?;
+    Ok(Telemetry { level, traces })
+}
+
+/// A log for the start of traces, which the subscriber of the process needs. OpenTelemetry's own warnings are on, because at the start they
+/// name variables with a wrong value.
+fn early_log(logging: &Logging, resource: &Resource) -> impl Subscriber + Send + Sync + use<> {
+    let Directives(wanted) = &logging.level;
+    let (_, filter) = Level::new(&Directives(format!("opentelemetry=warn,{wanted}")));
+    subscriber(logs::layer(logging, resource), filter, None)
 }
 
 /// Sends events that pass `filter` to the log, and spans with our target to the tracer.
@@ -95,7 +92,7 @@ mod tests {
 
     fn is_made(tracer: Option<SdkTracer>) -> bool {
         let log = tracing_subscriber::fmt::layer().with_writer(std::io::sink);
-        let (_level, filter) = Level::new(&logs::Directives("info".to_owned()));
+        let (_level, filter) = Level::new(&Directives("info".to_owned()));
         let make = || !tracing::info_span!(target: spans::TARGET, "reconcile").is_disabled();
         tracing::subscriber::with_default(subscriber(log, filter, tracer), make)
     }
@@ -105,10 +102,10 @@ mod tests {
         for directives in ["off", "podset_operator::audit=off", "podset_operator::audit[{user}]=off", "info"] {
             let file = tempfile::NamedTempFile::new().unwrap();
             let writer = std::sync::Arc::new(file.reopen().unwrap());
-            let (_level, filter) = Level::new(&logs::Directives(directives.to_owned()));
+            let (_level, filter) = Level::new(&Directives(directives.to_owned()));
             let log = tracing_subscriber::fmt::layer().with_writer(writer);
             tracing::subscriber::with_default(subscriber(log, filter, None), || {
-                info!(target: logs::AUDIT, user = "me", "log level changed");
+                tracing::info!(target: logs::AUDIT, user = "me", "log level changed");
             });
             let text = std::fs::read_to_string(file.path()).unwrap();
             assert_eq!(text.matches("log level changed").count(), 1, "{directives}");

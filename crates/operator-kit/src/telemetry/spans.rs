@@ -1,20 +1,16 @@
 //! Spans of the operator's work.
 //!
-//! Without an exporter no span is created, and each function here only checks a flag. Spans of reconciles and plans come from `tracing`;
-//! their target selects them for the exporter and hides them from the log. Record several fields at once: one attribute alone costs as much
-//! as the whole span. Spans of requests, which are many and have no children, use OpenTelemetry directly, which costs less than half.
-
-use std::sync::OnceLock;
+//! Without an exporter no span is created, and each function here only checks a flag. The target of a span selects it for the exporter and
+//! hides it from the log. Record several fields at once: one attribute alone costs as much as the whole span.
 
 use opentelemetry::{
     Context,
-    trace::{SpanContext, SpanKind, Status, TraceContextExt, Tracer},
+    trace::{SpanContext, Status, TraceContextExt},
 };
-use opentelemetry_sdk::trace::{SdkTracer, Span as SdkSpan};
 use tracing::{Span, Value, field::Empty, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-/// The target of the spans from `tracing`. No event has it.
+/// The target of spans. No event has it.
 pub const TARGET: &str = "podset_operator::spans";
 
 /// The span of a plan, within a reconcile.
@@ -33,25 +29,6 @@ pub fn plan() -> Span {
         plan.relabel = Empty,
         plan.hold = Empty,
     )
-}
-
-/// The tracer for requests, if traces are exported.
-static REQUESTS: OnceLock<SdkTracer> = OnceLock::new();
-
-pub(super) fn begin(tracer: SdkTracer) {
-    // The first tracer stays, like the first log subscriber.
-    let _ = REQUESTS.set(tracer);
-}
-
-/// The span of a request to the API server, without a name yet, in `parent` or else the current span. `None` without an exporter.
-pub fn request(parent: Option<SpanRef>) -> Option<SdkSpan> {
-    let tracer = REQUESTS.get()?;
-    let span = tracer.span_builder("").with_kind(SpanKind::Client);
-    let parent = match parent {
-        Some(SpanRef(parent)) => Context::new().with_remote_span_context(parent),
-        None => Span::current().context(),
-    };
-    Some(tracer.build_with_context(span, &parent))
 }
 
 /// Records a field of the current span.
@@ -83,6 +60,12 @@ impl SpanRef {
     pub fn new(span: &Span) -> Option<Self> {
         let context = span.context().span().span_context().clone();
         context.is_valid().then_some(SpanRef(context))
+    }
+
+    /// Makes this one the parent of a span that has just been made.
+    pub fn adopt(self, span: &Span) {
+        // This fails if no spans are exported.
+        let _ = span.set_parent(Context::new().with_remote_span_context(self.0));
     }
 
     /// Links the current span to this one.

@@ -2,20 +2,18 @@
 //! not fit into the queue are lost, and the end of the process waits for a bounded time.
 
 mod collector;
-pub(super) mod settings;
+mod settings;
 
 use std::{thread, time::Duration};
 
 use opentelemetry::{KeyValue, trace::TracerProvider as _};
-use opentelemetry_sdk::{
-    resource::TelemetryResourceDetector,
-    trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider, SpanExporter},
-};
+use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider, SpanExporter};
 use tokio::{runtime, sync::oneshot};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::resource::Resource;
-pub(super) use collector::TracesError;
+use crate::text::{in_full, shown};
+use collector::TracesError;
 use settings::Settings;
 
 /// How long the process waits at its end for the last spans to be sent.
@@ -30,22 +28,23 @@ pub struct Traces {
 }
 
 impl Traces {
-    pub(super) fn start(settings: &Settings, resource: &Resource) -> Result<Self, TracesError> {
-        let batch = BatchConfigBuilder::default()
-            .with_max_queue_size(settings.queue)
-            .with_max_export_batch_size(settings.batch)
-            .with_scheduled_delay(settings.delay)
-            .build();
+    /// Starts sending traces if OpenTelemetry's variables ask for it. Logs what stands in the way.
+    pub(super) fn start(variable: impl Fn(&str) -> Option<String>, resource: &Resource) -> Option<Self> {
+        let settings = settings::read(variable)?;
+        Traces::send(&settings, resource)
+            .inspect(|_| info!(endpoint = shown(&settings.endpoint), protocol = ?settings.protocol, "sending traces"))
+            .inspect_err(|error| warn!(error = in_full(error), "cannot create the exporter; sending no traces"))
+            .ok()
+    }
+
+    fn send(settings: &Settings, resource: &Resource) -> Result<Self, TracesError> {
+        let batch =
+            BatchConfigBuilder::default().with_max_queue_size(settings.queue).with_scheduled_delay(settings.delay);
         let (exporter, keeps_sending) = exporter_with_thread(settings)?;
         let attributes = resource.attributes().iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
-        // The SDK's own detector for the variables accepts values that we warn about, so it is not used.
-        let resource = opentelemetry_sdk::Resource::builder_empty()
-            .with_detector(Box::new(TelemetryResourceDetector))
-            .with_attributes(attributes)
-            .build();
         let provider = SdkTracerProvider::builder()
-            .with_span_processor(BatchSpanProcessor::builder(exporter).with_batch_config(batch).build())
-            .with_resource(resource)
+            .with_span_processor(BatchSpanProcessor::builder(exporter).with_batch_config(batch.build()).build())
+            .with_resource(opentelemetry_sdk::Resource::builder().with_attributes(attributes).build())
             .build();
         Ok(Traces { provider, _keeps_sending: keeps_sending })
     }

@@ -1,7 +1,6 @@
 //! The format of log lines, and changes of the level.
 
 use std::{
-    collections::BTreeMap,
     io::{self, Write},
     sync::{Arc, Mutex},
 };
@@ -38,7 +37,7 @@ impl Write for Kept {
 /// The lines that `say` logs.
 fn logged(is_json: bool, level: &str, ids: spans::CurrentIds, say: impl FnOnce(&Level)) -> Vec<String> {
     let kept = Kept::default();
-    let (writer, resource) = (kept.clone(), Resource::new(&SERVICE, |_| None, BTreeMap::new()));
+    let (writer, resource) = (kept.clone(), Resource::new(&SERVICE, |_| None));
     let layer = tracing_subscriber::fmt::layer().with_writer(move || writer.clone());
     let layer: Box<dyn Layer<Registry> + Send + Sync> = if is_json {
         layer.event_format(Json { resource, ids }).boxed()

@@ -62,18 +62,7 @@ pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, Traces
 }
 
 /// The error of the last HTTP request, which the exporter's own error does not contain.
-#[derive(Clone, Debug, Default)]
-struct Cause(Arc<Mutex<Option<String>>>);
-
-impl Cause {
-    fn set(&self, cause: Option<String>) {
-        *lock(&self.0) = cause;
-    }
-
-    fn take(&self) -> Option<String> {
-        lock(&self.0).take()
-    }
-}
+type Cause = Arc<Mutex<Option<String>>>;
 
 /// The connection for gRPC. It opens when needed, also after it broke.
 fn channel(settings: &Settings) -> Result<Channel, TracesError> {
@@ -81,7 +70,10 @@ fn channel(settings: &Settings) -> Result<Channel, TracesError> {
     if settings.is_by_tls() {
         let tls = ClientTlsConfig::new();
         endpoint = endpoint.tls_config(match &settings.certificate {
-            Some(file) => tls.ca_certificate(Certificate::from_pem(read(file)?)),
+            Some(file) => {
+                let unreadable = |error| TracesError::Certificate(file.clone(), error);
+                tls.ca_certificate(Certificate::from_pem(std::fs::read(file).map_err(unreadable)?))
+            }
             None => tls.with_enabled_roots(),
         })?;
     }
@@ -97,10 +89,6 @@ fn tcp(timeout: Duration) -> HttpConnector {
     connector.set_nodelay(true);
     connector.set_tcp_user_timeout(Some(timeout));
     connector
-}
-
-fn read(file: &str) -> Result<Vec<u8>, TracesError> {
-    std::fs::read(file).map_err(|error| TracesError::Certificate(file.to_owned(), error))
 }
 
 /// HTTP for the exporter, which calls it from a thread without a runtime.
@@ -135,7 +123,7 @@ impl HttpClient for Http {
         let answer = self.runtime.spawn(async move { client.send_bytes(request).await });
         Box::pin(async move {
             let answer = answer.await.unwrap_or_else(|ended| Err(ended.into()));
-            self.cause.set(answer.as_ref().err().map(|error| in_full(&**error)));
+            *lock(&self.cause) = answer.as_ref().err().map(|error| in_full(&**error));
             answer
         })
     }
@@ -153,7 +141,7 @@ impl<E: SpanExporter> SpanExporter for Logged<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
         let result = self.exporter.export(batch).await;
-        let cause = self.cause.take();
+        let cause = lock(&self.cause).take();
         match (&result, self.is_failing.swap(result.is_err(), Ordering::Relaxed)) {
             (Err(error), false) => {
                 warn!(
@@ -172,10 +160,6 @@ impl<E: SpanExporter> SpanExporter for Logged<E> {
         self.exporter.shutdown_with_timeout(timeout)
     }
 
-    fn force_flush(&self) -> OTelSdkResult {
-        self.exporter.force_flush()
-    }
-
     fn set_resource(&mut self, resource: &Resource) {
         self.exporter.set_resource(resource);
     }
@@ -192,13 +176,13 @@ mod tests {
 
     /// The settings for a collector over TLS.
     fn by_tls(protocol: &str, address: &str, certificate: Option<&str>) -> Settings {
-        let config = settings::read(|name| match name {
+        let settings = settings::read(|name| match name {
             "OTEL_EXPORTER_OTLP_PROTOCOL" => Some(protocol.to_owned()),
             "OTEL_EXPORTER_OTLP_ENDPOINT" => Some(format!("https://{address}")),
             "OTEL_EXPORTER_OTLP_CERTIFICATE" => certificate.map(str::to_owned),
             _ => None,
         });
-        config.settings.unwrap()
+        settings.unwrap()
     }
 
     #[tokio::test]
@@ -243,7 +227,7 @@ mod tests {
         let cause = Cause::default();
         let http = Http::new(&settings, cause.clone()).unwrap();
         http.send_bytes(Request::post(&settings.endpoint).body(Bytes::new()).unwrap()).await.unwrap_err();
-        let text = cause.take().unwrap();
+        let text = lock(&cause).take().unwrap();
         assert!(text.to_lowercase().contains("connection refused"), "{text}");
     }
 
