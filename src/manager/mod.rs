@@ -32,7 +32,7 @@ use crate::{
     podset,
 };
 use config::ConfigError;
-use leadership::{Candidate, ConnectError, KubeLeaderElection, LeaderState, Leadership, env::Env};
+use leadership::{Candidate, ConnectError, KubeLeaderElection, LeaderState, Leadership, Timing, env::Env};
 use operator_kit::{
     client::{self, Clients, Purpose},
     health::Health,
@@ -155,6 +155,20 @@ async fn run(arguments: &RunArgs, servers_runtime: &Handle) -> u8 {
     }
 }
 
+/// The candidate that the flags describe. `namespace` has the Lease if no flag names another one.
+fn candidate(arguments: &RunArgs, namespace: &str, identity: &str, timing: Timing, env: &Env) -> Candidate {
+    Candidate {
+        namespace: arguments.leader_elect_resource_namespace.as_deref().unwrap_or(namespace).to_owned(),
+        name: arguments.leader_elect_resource_name.clone(),
+        identity: identity.to_owned(),
+        timing,
+        store: Arc::new(KubeLeaderElection),
+        hooks: Arc::new(()),
+        env: env.clone(),
+        rules: leadership::promise::Rules::default(),
+    }
+}
+
 /// Everything that runs.
 struct Manager {
     replica: Replica,
@@ -201,17 +215,7 @@ impl Manager {
         let candidacy = match leader_state {
             None => None,
             Some(leader_state) => {
-                let flag = &arguments.leader_elect_resource_namespace;
-                let candidate = Candidate {
-                    namespace: flag.as_ref().unwrap_or(&config.default_namespace).clone(),
-                    name: arguments.leader_elect_resource_name.clone(),
-                    identity: identity.clone(),
-                    timing,
-                    store: Arc::new(KubeLeaderElection),
-                    hooks: Arc::new(()),
-                    env: env.clone(),
-                    rules: leadership::promise::Rules::default(),
-                };
+                let candidate = candidate(arguments, &config.default_namespace, &identity, timing, &env);
                 Some((candidate, client::connect(&config, purpose, &metrics.requests())?, leader_state))
             }
         };

@@ -126,12 +126,12 @@ impl Replica {
         };
         let sets = PodSetController::new(podset);
         show_sets(&sets, &leadership, &metrics);
-        let reader = clients.read.clone();
-        let friends = MyCustomResourceController::new(env.clone(), clients, scopes, &metrics);
+        let friends = MyCustomResourceController::new(env.clone(), clients.clone(), scopes, &metrics);
         let mut tasks = Tasks::default();
         let synced = vec![start(sets, &context, &mut tasks), start(friends, &context, &mut tasks)];
         let search = (is_outside && flag.is_none()).then(|| {
-            let search = Search { reader, env: env.clone(), name: name.clone(), home: home.clone(), timing };
+            let search =
+                Search { reader: clients.read, env: env.clone(), name: name.clone(), home: home.clone(), timing };
             start_search(search, &mut tasks, stop.clone())
         });
         let leads = metrics.leader(name);

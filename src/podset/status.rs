@@ -8,7 +8,7 @@ use super::{
     observe::{Phase, Pod, Seen, View},
     plan::{Count, Hold, Plan, Rollout},
     pod,
-    rejection::RejectionKind,
+    rejection::{Rejection, RejectionKind},
     restart_backoff::Replacement,
     revision::Revision,
     set_state::SetState,
@@ -154,6 +154,21 @@ fn describe(view: &View, plan: &Plan, state: &SetState, available: usize, ready:
     described
 }
 
+/// The API server rejects new pods. A namespace that is being deleted does that too, but it is no failure.
+fn rejected_create(rejected: &Rejection) -> Option<Described> {
+    let message = &rejected.message;
+    match rejected.kind {
+        RejectionKind::InvalidTemplate => Some(invalid(message)),
+        RejectionKind::Forbidden | RejectionKind::Unclear => {
+            let retrying = "the API server rejects new pods; next try within about 30 s".to_owned();
+            let failure = (condition::REPLICA_FAILURE, FAILED_CREATE, message.clone());
+            let others = vec![(condition::RECONCILING, "Retrying", retrying), failure];
+            Some(Described { ready: NOT_READY, why: format!(": {message}"), others })
+        }
+        RejectionKind::NamespaceTerminating => None,
+    }
+}
+
 fn describe_state(view: &View, plan: &Plan, state: &SetState, available: usize, ready: usize) -> Described {
     if view.set.is_deleting {
         let waiting = "waiting for the garbage collector and for finalizers".to_owned();
@@ -165,15 +180,8 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, available: usize, 
     }
     // A rejection of a former spec does not apply to this one.
     let rejected = state.reports.rejected_create.as_ref().filter(|rejected| rejected.generation == view.set.generation);
-    match rejected.map(|rejected| (rejected.kind, &*rejected.message)) {
-        Some((RejectionKind::InvalidTemplate, message)) => return invalid(message),
-        Some((RejectionKind::Forbidden | RejectionKind::Unclear, message)) => {
-            let retrying = "the API server rejects new pods; next try within about 30 s".to_owned();
-            let failure = (condition::REPLICA_FAILURE, FAILED_CREATE, message.to_owned());
-            let others = vec![(condition::RECONCILING, "Retrying", retrying), failure];
-            return Described { ready: NOT_READY, why: format!(": {message}"), others };
-        }
-        Some((RejectionKind::NamespaceTerminating, _)) | None => {}
+    if let Some(described) = rejected.and_then(rejected_create) {
+        return described;
     }
     if plan.hold == Hold::Finishing {
         let message = failures(&view.pods, state.retry.finishes.next);
@@ -310,7 +318,6 @@ mod tests {
     use super::*;
     use crate::podset::{
         plan::Count,
-        rejection::Rejection,
         set_state::Reports,
         stored::is_same,
         testing::{self, PodBuilder},

@@ -20,8 +20,8 @@ pub fn is_absent(status: &Status, name: &str) -> bool {
     status.reason == reason::NOT_FOUND && status.details.as_ref().is_some_and(|details| details.name == name)
 }
 
-/// Whether an answer with this code proves that the request was not carried out. 408 is a timeout by another name, and 429 may
-/// come from a proxy or a load balancer.
+/// Whether a Status with this code proves that the request was not carried out. 408 means a timeout, and 429 may come from a proxy or a load
+/// balancer.
 ///
 /// ```
 /// use leadership::answer::is_rejection;

@@ -340,7 +340,7 @@ impl Election {
 struct Tries {
     /// When the next try may be, unless the Lease becomes free after the last try.
     not_before: Option<Timestamp>,
-    /// When the Lease became free, as known at the last try.
+    /// The result of [`Tries::free_from`] at the last try.
     last: Option<Timestamp>,
 }
 

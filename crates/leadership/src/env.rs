@@ -92,7 +92,7 @@ impl Env {
         self.clock.now()
     }
 
-    /// `duration`, longer by a random part of up to `share` of it.
+    /// `duration` plus a random fraction of it, from 0 to `share`.
     pub fn jittered(&self, duration: SignedDuration, share: f64) -> SignedDuration {
         duration.saturating_add(SignedDuration::from_secs_f64(duration.as_secs_f64() * share * self.random.unit()))
     }

@@ -64,7 +64,7 @@ pub struct Observation {
     wait: Wait,
     /// The latest state of the Lease (inner `None`: there is none), and when this process first saw that state.
     latest: Option<(Option<Lease>, Timestamp)>,
-    /// When this process last heard of the Lease.
+    /// When a read, a write or a watch event last showed the Lease or its absence.
     heard: Option<Timestamp>,
     /// The highest version seen.
     highest: u64,
@@ -72,7 +72,7 @@ pub struct Observation {
     holder_duration: Option<SignedDuration>,
     /// The UID of the Lease that this process took.
     taken_uid: Option<String>,
-    /// Whether the last write of this process may still take effect.
+    /// Whether the last write got no clear response, and no other process was seen to write the Lease since.
     in_doubt: bool,
 }
 
@@ -165,7 +165,8 @@ impl Observation {
         }
     }
 
-    /// When this process last heard of the Lease. Leaders renew it all the time, so silence means a dead watch or no leader.
+    /// When a read, a write or a watch event last showed the Lease or its absence. A leader renews the Lease every retry period, so silence
+    /// means a dead watch or no leader.
     pub fn heard(&self) -> Option<Timestamp> {
         self.heard
     }

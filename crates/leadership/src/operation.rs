@@ -52,7 +52,7 @@ pub enum OperationError {
     /// A write may or may not take effect.
     #[error("the API server did not answer in time")]
     Timeout,
-    /// The Lease could not be read or written.
+    /// kube returned another error: the API server cannot be reached, or rejected the request.
     #[error("the API server cannot be reached, or rejected the request")]
     Kube(#[source] kube::Error),
     /// A proxy or a load balancer answered, as they do while the API server is away.

@@ -234,7 +234,7 @@ impl LeaderState {
         self.leadership.current.change(None);
     }
 
-    /// Whether no write can take effect any more.
+    /// Whether no write that was begun can still take effect.
     pub fn is_settled(&self) -> bool {
         let unfinished = lock(&self.leadership.unfinished);
         let can_land = |sent: Timestamp| self.leadership.env.now().duration_since(sent) < MAY_LAND;

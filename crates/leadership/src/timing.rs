@@ -117,8 +117,8 @@ impl Timing {
         })
     }
 
-    /// How long sent bytes may stay unacknowledged before the kernel breaks the connection: part of the time between the end of a term
-    /// and the end of its lease.
+    /// How long sent bytes may stay unacknowledged before the kernel breaks the connection: half of the time between
+    /// renew deadline and lease duration, at most 2 s.
     pub fn unacknowledged(&self) -> SignedDuration {
         (self.lease_duration.saturating_sub(self.renew_deadline) / 2).min(SignedDuration::from_secs(2))
     }

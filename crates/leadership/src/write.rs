@@ -57,7 +57,7 @@ pub struct Unanswered {
 }
 
 impl WriteError {
-    /// The reason in an error of a [`fenced`] client, or in an error that was caused by one; `None` if there is another reason.
+    /// Finds the [`WriteError`] in an error of a [`fenced`] client, or among the sources of an error; `None` if there is none.
     /// For an `anyhow::Error`, pass `error.as_ref()`.
     ///
     /// ```

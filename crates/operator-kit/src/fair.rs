@@ -168,7 +168,7 @@ impl FairSemaphore {
                 lock(&self.0).give_back(&namespace);
                 continue;
             }
-            // If the waiter is gone after all, the permit drops here and is handed out again.
+            // If the waiter has gone since the check, `send` returns the permit, and its drop hands it out again.
             drop(waiter.send(Permit { semaphore: self.clone(), namespace }));
         }
     }

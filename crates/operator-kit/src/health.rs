@@ -29,7 +29,7 @@ pub type Verdict = Result<(), String>;
 
 type Check = Arc<dyn Fn() -> Verdict + Send + Sync>;
 
-/// The verdicts of a number of checks, by name.
+/// The verdicts of checks, by name.
 pub type Report = BTreeMap<String, Verdict>;
 
 /// The checks of this process. Clones share them.

@@ -22,7 +22,7 @@ use crate::{
 };
 use leadership::{Leadership, Term, env::Env};
 
-/// How often an object is reconciled although nothing happens, from the cache alone.
+/// The resync period: an object is reconciled about this often even if nothing happens. A resync lists nothing again.
 const RESYNC: SignedDuration = SignedDuration::from_mins(10);
 
 /// How long running reconciles, and their work in the background, may take to finish when the process ends.

@@ -19,7 +19,7 @@ pub fn explain(what: &str, error: &ReadError) -> String {
     let why = match error {
         ReadError::Timeout(_) => "the API server did not answer in time",
         ReadError::TooLarge(_) => "the answer is too large",
-        ReadError::Idle => "it ends as soon as it is idle; perhaps a proxy before the API server closes it",
+        ReadError::Idle => "the watch ends as soon as it is idle; perhaps a proxy before the API server closes it",
         ReadError::Api(kube::Error::Api(status)) => match status.code {
             401 => "the API server does not accept the operator's credentials",
             403 => "forbidden: the operator's role lacks the verb list or watch",

@@ -36,7 +36,7 @@ impl Synced {
         Synced { shared: Arc::new(Shared { watches, state: Mutex::default(), synced: watch::channel(false).0 }) }
     }
 
-    /// The state of the watch of `what` in `scope`.
+    /// Registers the watch of `what` in `scope`, which has not listed yet, and returns its state.
     pub fn watch(&self, what: &'static str, scope: &Scope) -> Listing {
         let listing = Listing { synced: self.clone(), watch: (what, scope.clone()) };
         listing.waits(format!("waiting for the first list of {what}"));

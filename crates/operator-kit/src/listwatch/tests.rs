@@ -156,7 +156,7 @@ async fn a_quiet_watch_that_is_cut_restarts_at_once() {
 async fn watches_that_end_immediately_are_logged() {
     let asked = asked(70, |number| if number <= 4 { (200, "", 0) } else { (200, "", 60) }).await;
     assert_eq!((&asked.lists[..], &asked.watches[..5]), (&[0][..], &[0, 5, 15, 35, 75][..]));
-    logged(&asked, &["cannot watch things: it ends as soon as it is idle", "answers for things again"]);
+    logged(&asked, &["cannot watch things: the watch ends as soon as it is idle", "answers for things again"]);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Serves a bounded number of connections, each for one request and a bounded time.
 //!
-//! If a slow or hostile client takes the last place, the server closes the oldest connection. TLS handshakes have their own places, and the
-//! interval between two connections bounds their cost. axum-server has no such limits, so this uses hyper.
+//! If all places are taken, a new connection closes the oldest one, so slow clients cannot block new ones. TLS handshakes have their own
+//! places, and the interval between two connections bounds their cost. axum-server has no such limits, so this uses hyper.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 

@@ -33,7 +33,7 @@ const PRIORITY: &str = "0";
 pub(super) type Labels<const N: usize> = [(&'static str, Cow<'static, str>); N];
 type Decimal = Gauge<f64, AtomicU64>;
 type QueueHistograms = Family<Labels<2>, Histogram, fn() -> Histogram>;
-/// Each bucket has as its exemplar the trace of its latest reconcile, if that was exported.
+/// The exemplar of each bucket is the latest exported trace of a reconcile in it.
 type ReconcileTimes = HistogramWithExemplars<[(&'static str, String); 1]>;
 type ReconcileHistograms = Family<Labels<1>, ReconcileTimes, fn() -> ReconcileTimes>;
 

@@ -1,5 +1,5 @@
 //! The environment variables of OpenTelemetry that the operator reads itself: `opentelemetry-otlp` and `opentelemetry_sdk` do not read them
-//! (whether to export, certificate), read them too late (protocol, endpoint, time-outs) or accept values that harm the process (queue,
+//! (whether to export, certificate), read them too late (protocol, endpoint, timeouts) or accept values that harm the process (queue,
 //! delay). They read the rest: headers, compression, sampler, size of batches and span limits.
 //!
 //! If a value is wrong, the operator warns and uses the default, not the value for all signals. Unlike in the specification, nothing is
@@ -54,7 +54,8 @@ impl Variables<'_> {
         };
         let default = exporter.map(|_| Uri::from_static(default));
         let endpoint = self.endpoint(is_grpc).or(default)?;
-        // By the specification, one bounds a request and the other the whole export. Here an export is one request.
+        // OTEL_EXPORTER_OTLP_TIMEOUT bounds a request, OTEL_BSP_EXPORT_TIMEOUT an export. Here an export is one request, so the shorter one
+        // applies.
         let export_timeout = self.time("OTEL_BSP_EXPORT_TIMEOUT", 30_000);
         let timeout = self.time("OTEL_EXPORTER_OTLP_TIMEOUT", 10_000).min(export_timeout);
         let certificate = self.find("OTEL_EXPORTER_OTLP_CERTIFICATE").map(|(_, file)| file);
@@ -112,7 +113,7 @@ impl Variables<'_> {
         })
     }
 
-    /// Milliseconds, at most 49 days: tonic panics at a time-out that gRPC cannot express.
+    /// Milliseconds, at most 49 days: tonic panics at a timeout that gRPC cannot express.
     fn time(&self, name: &str, default: u32) -> Duration {
         Duration::from_millis(self.number(name, default).into())
     }
