@@ -138,12 +138,8 @@ impl Bound {
 impl Set {
     /// How many pods may count, and whether terminating ones do. `None` if a generation that counts is unknown.
     fn allowed(&self) -> Option<(usize, bool)> {
-        let (first_known, _) = self.wanted.first_key_value()?;
         let first = self.observed.unwrap_or(1).clamp(1, self.generation.max(1));
-        let (from, _) = self.wanted.range(..=first).next_back().or_else(|| {
-            // It is as old as the set.
-            (*first_known == 1).then(|| self.wanted.first_key_value()).flatten()
-        })?;
+        let (from, _) = self.wanted.range(..=first).next_back()?;
         let wanted = || self.wanted.range(from..).map(|(_, wanted)| *wanted);
         Some((wanted().map(|(replicas, _)| replicas).max()?, wanted().all(|(_, waits)| waits)))
     }

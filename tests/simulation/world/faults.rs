@@ -184,7 +184,8 @@ pub fn fail_page(world: &mut World) -> bool {
     let pages = Requests::all().verb(Verb::List).when(|request| !request.query("continue").is_empty());
     let pages = pages.first(usize::try_from(world.dice.within(1..5)).unwrap_or(1));
     world.server.fault(pages, fault);
-    // A client whose watch expires relists.
+    // A client whose watch expires relists. That alone does not count as a failed page.
+    world.server.with(|state| state.coverage.begin("a watch expires"));
     world.some_watches().gone();
     true
 }
