@@ -71,13 +71,13 @@ pub fn pods_failing(message: &str) -> Event {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Stage {
     /// There is no rollout, or none that completes.
-    Quiet,
+    Idle,
     /// Pods are being replaced.
     Started,
     /// It is paused.
     Paused,
     /// Its deadline is over.
-    Late,
+    Stalled,
     /// All pods have the template and are available.
     Complete,
 }
@@ -88,10 +88,10 @@ pub fn rollout(stage: Stage, revision: &str, count: Count) -> Option<Event> {
     let progress = format!("{updated} of {wanted} pods have revision {revision}");
     let normal = |reason, note| Some(Event { reason, note, is_warning: false, action: "Rollout" });
     match stage {
-        Stage::Quiet => None,
+        Stage::Idle => None,
         Stage::Started => normal("RolloutStarted", format!("Started to update pods to revision {revision}")),
         Stage::Paused => normal(status::PAUSED, format!("The rollout is paused: {progress}")),
-        Stage::Late => {
+        Stage::Stalled => {
             Some(warning("RolloutStalled", "Rollout", &format!("The rollout makes no progress: {progress}")))
         }
         Stage::Complete => normal("RolloutComplete", format!("All {wanted} pods have revision {revision}")),

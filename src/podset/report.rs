@@ -194,11 +194,11 @@ fn rollout_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetSta
     let reason = stored::ready_reason(&set.status);
     let is_rolling = [status::ROLLING, status::LATE].contains(&reason);
     let stage = match plan.rollout {
-        _ if plan.is_late => Stage::Late,
+        _ if plan.is_late => Stage::Stalled,
         Rollout::InProgress => Stage::Started,
         Rollout::Paused => Stage::Paused,
         Rollout::None | Rollout::AtPartition if is_complete => Stage::Complete,
-        Rollout::None | Rollout::AtPartition => Stage::Quiet,
+        Rollout::None | Rollout::AtPartition => Stage::Idle,
     };
     let was_told = match stage {
         Stage::Complete => {
@@ -207,8 +207,8 @@ fn rollout_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetSta
         }
         Stage::Started => is_same && is_rolling,
         Stage::Paused => is_same && reason == status::PAUSED,
-        Stage::Late => is_same && reason == status::LATE,
-        Stage::Quiet => true,
+        Stage::Stalled => is_same && reason == status::LATE,
+        Stage::Idle => true,
     };
     let is_news = state.reports.stage.replace((revision.clone(), stage)) != Some((revision.clone(), stage));
     let event = (is_news && !was_told).then(|| events::rollout(stage, revision, plan.count));

@@ -201,7 +201,7 @@ impl Election {
             if stop.is_cancelled() {
                 return Ok(None);
             }
-            tries.last = Tries::free_from(&self.seen(), period);
+            tries.last_free_from = Tries::free_from(&self.seen(), period);
             // At `stop`, let the attempt finish: a dropped write could still take the Lease, for a process that is gone.
             let taken = tokio::select! {
                 biased;
@@ -341,7 +341,7 @@ struct Tries {
     /// When the next try may be, unless the Lease becomes free after the last try.
     not_before: Option<Timestamp>,
     /// The result of [`Tries::free_from`] at the last try.
-    last: Option<Timestamp>,
+    last_free_from: Option<Timestamp>,
 }
 
 impl Tries {
@@ -350,9 +350,9 @@ impl Tries {
         let free_from = Self::free_from(seen, period);
         // A leader renews the Lease all the time. If nothing is heard of it, the watch may be dead, and a try reads the Lease.
         // The Lease does not show the holder's retry period. A third of its lease duration allows for a longer one than this process's.
-        let silence = (period * 2).max(seen.written() / 3);
+        let silence = (period * 2).max(seen.holder_duration() / 3);
         let silent_at = seen.heard().map_or(now, |heard| heard + silence);
-        let was_freed = free_from != self.last && free_from.is_some_and(|free| free <= now);
+        let was_freed = free_from != self.last_free_from && free_from.is_some_and(|free| free <= now);
         let not_before = if was_freed { now } else { self.not_before.unwrap_or(now) };
         free_from.map_or(now, |free| free.min(silent_at)).max(not_before)
     }
@@ -416,9 +416,9 @@ mod tests {
         let spec = json!({ "holderIdentity": "", "leaseDurationSeconds": 1 });
         let lease = json!({ "metadata": { "uid": "u", "resourceVersion": "8" }, "spec": spec });
         released.watched(serde_json::from_value(lease).unwrap(), second(1));
-        let tries = Tries { not_before: Some(second(4)), last: Tries::free_from(&seen(), PERIOD) };
+        let tries = Tries { not_before: Some(second(4)), last_free_from: Tries::free_from(&seen(), PERIOD) };
         assert_eq!(tries.next_try(&released, PERIOD, second(2)), second(2));
-        let tried = Tries { last: Tries::free_from(&released, PERIOD), ..tries };
+        let tried = Tries { last_free_from: Tries::free_from(&released, PERIOD), ..tries };
         assert_eq!(tried.next_try(&released, PERIOD, second(2)), second(4), "after a failed try it waits");
     }
 

@@ -172,7 +172,7 @@ impl Observation {
     }
 
     /// The lease duration of the last holder; zero after a release.
-    pub fn written(&self) -> SignedDuration {
+    pub fn holder_duration(&self) -> SignedDuration {
         self.holder_duration.unwrap_or_default()
     }
 

@@ -220,7 +220,7 @@ fn handle_taken(batch: Batch<'_>, name: &str, found: Option<Box<Pod>>, done: &mu
     let Batch { context, set, .. } = batch;
     let key = set.key.sibling(name);
     let Some(pod) = found else {
-        batch.change_pods(|pods, _| pods.may_be_reused(&key));
+        batch.change_pods(|pods, _| pods.allow_reuse(&key));
         done.has_failed = true;
         return false;
     };

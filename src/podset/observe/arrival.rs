@@ -51,7 +51,7 @@ pub fn classify(pod: &Pod, is_from_watch: bool, known: Known<'_>, rules: &CacheR
     let is_over = is_from_watch && (rules.is_over)(pod.version, known.verified);
     // The watch is past this version and does not show the pod: it is gone, or it lost its label.
     let is_watched = !is_from_watch && pod.is_labelled;
-    let is_missing = is_watched && (rules.has_ended)(pod.version, known.high_water);
+    let is_missing = is_watched && (rules.is_behind_watch)(pod.version, known.high_water);
     if is_over || known.is_gone || (is_missing && known.has_ended) {
         return Arrival::Over;
     }

@@ -305,8 +305,8 @@ impl Pods {
     }
 
     /// A create was rejected because its name was taken, and then the name was free: it may be asked for again.
-    pub fn may_be_reused(&mut self, key: &ObjectKey) {
-        self.names.may_be_reused(key);
+    pub fn allow_reuse(&mut self, key: &ObjectKey) {
+        self.names.allow_reuse(key);
     }
 
     /// The pods of this set, sorted by name.

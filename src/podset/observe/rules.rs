@@ -26,8 +26,8 @@ pub struct CacheRules {
     /// Whether a pod that the watch brings with this resourceVersion has come and gone already. A list of all pods as of `verified` did
     /// not show it.
     pub is_over: fn(version: u64, verified: u64) -> bool,
-    /// Whether a pod in an answer of this resourceVersion has come and gone already. The cache does not hold it.
-    pub has_ended: fn(version: u64, high_water: u64) -> bool,
+    /// Whether the watch is past a pod with this resourceVersion in a response, and the cache does not hold it: it has come and gone.
+    pub is_behind_watch: fn(version: u64, high_water: u64) -> bool,
     /// Whether a pod that the watch no longer shows, last in this state, may still count: nobody saw its deletion. If pods count until
     /// they have ended (`waits`), a deletion is not enough.
     pub may_count: fn(pod: &Pod, waits: bool) -> bool,
@@ -53,7 +53,7 @@ impl Default for CacheRules {
             quarantine: QUARANTINE,
             is_stale: listwatch::is_stale,
             is_over: |version, verified| version <= verified,
-            has_ended: |version, high_water| version <= high_water,
+            is_behind_watch: |version, high_water| version <= high_water,
             may_count: |pod, waits| !pod.is_terminating || (waits && pod.may_run()),
             home: Arc::clone,
         }

@@ -30,7 +30,7 @@ impl TakenNames {
     }
 
     /// The name may be used again.
-    pub fn may_be_reused(&mut self, key: &ObjectKey) {
+    pub fn allow_reuse(&mut self, key: &ObjectKey) {
         self.ended.remove(key);
     }
 

@@ -104,7 +104,7 @@ async fn a6(rules: Rules) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a6_a_pod_that_ends_before_its_create_is_answered_is_replaced() {
     assert!(a6(Rules::default()).await);
-    let credulous = cached(CacheRules { has_ended: |_, _| false, ..CacheRules::default() });
+    let credulous = cached(CacheRules { is_behind_watch: |_, _| false, ..CacheRules::default() });
     assert!(!a6(credulous).await, "the attack must succeed if a late response brings back a pod that has ended");
 }
 

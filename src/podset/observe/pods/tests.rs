@@ -128,7 +128,7 @@ fn a_name_rests_for_the_quarantine() {
     assert!(cache.names.is_empty(), "nothing is left behind");
     hear(&mut cache, Change::Applied(testing::pod("b").version(12).terminating().0));
     hear(&mut cache, Change::Deleted(testing::pod("b").version(13).terminating().0));
-    cache.may_be_reused(&key("b"));
+    cache.allow_reuse(&key("b"));
     assert!(!cache.is_resting(&key("b"), after(1)));
 }
 
