@@ -69,7 +69,7 @@ enum StartError {
 impl StartError {
     fn exit_code(&self) -> u8 {
         match self {
-            // The flags are right, and the machine is not.
+            // The environment is at fault, not the flags.
             StartError::Serve(ServeError::Bind(_)) | StartError::Panicked(_) => FATAL,
             _ => USAGE,
         }
@@ -139,7 +139,7 @@ async fn run(arguments: &RunArgs, servers_runtime: &Handle) -> u8 {
     let scopes = arguments.scopes();
     let named: Vec<&str> = scopes.iter().flatten().map(AsRef::as_ref).collect();
     let namespaces = if named.is_empty() { "all".to_owned() } else { named.join(",") };
-    info!(version = env!("CARGO_PKG_VERSION"), namespaces, "podset-operator begins");
+    info!(version = env!("CARGO_PKG_VERSION"), namespaces, "starting podset-operator");
     let (health, stop) = (Health::new(env.clone()), CancellationToken::new());
     let manager = match Manager::start(arguments, servers_runtime, env, identity, level, &health, &stop).await {
         Ok(manager) => manager,
@@ -169,7 +169,7 @@ fn candidate(arguments: &RunArgs, namespace: &str, identity: &str, timing: Timin
     }
 }
 
-/// Everything that runs.
+/// The running replica and servers.
 struct Manager {
     replica: Replica,
     servers: JoinHandle<()>,

@@ -1,7 +1,7 @@
 //! One replica of the operator: the controllers and the election.
 //!
 //! The process runs one with the machine's clock and a cluster. `tests/simulation` runs several with a virtual clock and an API server of its
-//! own. A further controller is one line in [`Replica::start`].
+//! own. A further controller is two lines in [`Replica::start`].
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ use operator_kit::{
     telemetry::metrics::{Gauge, Metrics},
 };
 
-/// How long the election loop may take to turn, on top of one operation on the Lease: several times its longest turn.
+/// How long one turn of the election loop may take, beyond one operation on the Lease: several times its longest turn.
 const ELECTION_TURNS: SignedDuration = SignedDuration::from_secs(30);
 
 /// How long a replica without synced caches waits before it takes part in the election.
@@ -60,7 +60,7 @@ pub struct Parts<'a> {
     pub health: Health,
     /// Ends it.
     pub stop: CancellationToken,
-    /// Whether it runs outside the cluster: an installation may run there in another namespace.
+    /// Whether it runs outside the cluster. Then an installation may use another namespace than the kubeconfig's.
     pub is_outside: bool,
 }
 
@@ -126,9 +126,9 @@ impl Replica {
         };
         let sets = PodSetController::new(podset);
         show_sets(&sets, &leadership, &metrics);
-        let friends = MyCustomResourceController::new(env.clone(), clients.clone(), scopes, &metrics);
+        let resources = MyCustomResourceController::new(env.clone(), clients.clone(), scopes, &metrics);
         let mut tasks = Tasks::default();
-        let synced = vec![start(sets, &context, &mut tasks), start(friends, &context, &mut tasks)];
+        let synced = vec![start(sets, &context, &mut tasks), start(resources, &context, &mut tasks)];
         let search = (is_outside && flag.is_none()).then(|| {
             let search =
                 Search { reader: clients.read, env: env.clone(), name: name.clone(), home: home.clone(), timing };
@@ -185,7 +185,7 @@ fn start_search(search: Search, tasks: &mut Tasks, stop: CancellationToken) -> o
     is_alone
 }
 
-/// Shows the figures of all sets while this process leads and its caches are synced. A standby takes them too, so that they are right from
+/// Registers the metrics of all sets, exported only while this process leads and its caches are synced. A standby computes them too, so that they are right from
 /// the start when it leads.
 fn show_sets(sets: &PodSetController, leadership: &Leadership, metrics: &Metrics) {
     let (fleet, synced, leadership) = (sets.fleet_metrics(), sets.synced().subscribe(), leadership.clone());

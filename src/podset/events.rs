@@ -5,9 +5,9 @@ use kube::Resource;
 use serde_json::{Value, json};
 
 use super::{
-    plan::Count,
+    count::Count,
     rejection::{Rejection, RejectionKind},
-    set_state::Burst,
+    set_state::{Burst, Stage},
     status,
 };
 use crate::api::{MANAGER, PodSet};
@@ -65,21 +65,6 @@ pub fn deletes_rejected(message: &str) -> Event {
 /// Pods fail, and are replaced with backoff.
 pub fn pods_failing(message: &str) -> Event {
     warning("PodsFailing", "BackOff", message)
-}
-
-/// The stage of a rollout.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Stage {
-    /// There is no rollout, or none that completes.
-    Idle,
-    /// Pods are being replaced.
-    Started,
-    /// It is paused.
-    Paused,
-    /// Its deadline is over.
-    Stalled,
-    /// All pods have the template and are available.
-    Complete,
 }
 
 /// A rollout of this revision has reached a stage.

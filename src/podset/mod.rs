@@ -9,7 +9,7 @@
 //!
 //! Where to find what:
 //!
-//! - **N is enforced** in [`plan::Count::missing`]: every pod that may live counts. [`promise`] states the promise and lists its rules.
+//! - **N is enforced** in [`count::Count::missing`]: every pod that may live counts. [`promise`] states the promise and lists its rules.
 //! - **Leadership is checked** in [`operator_kit::client::Writer`], for each request, and again where its bytes leave
 //!   (`crates/leadership/src/gate.rs`). Nothing in this folder checks it.
 //! - **A new leader reads first**: [`takeover`] lists a namespace before the first write there.
@@ -21,6 +21,7 @@
 pub mod act;
 mod compact_time;
 mod context;
+pub mod count;
 pub mod events;
 pub mod fleet_metrics;
 pub mod names;
@@ -50,6 +51,7 @@ use std::sync::Arc;
 use futures::{FutureExt, future::BoxFuture};
 
 pub use self::context::Parts;
+use crate::api::condition;
 use context::{Context, NAME};
 use fleet_metrics::FleetMetrics;
 use observe::{Pod, Set};
@@ -148,7 +150,7 @@ impl Controller for PodSetController {
         let Some(after) = self.context.observed.lock().sets.get(key).filter(|after| after.uid == set.uid) else {
             return next;
         };
-        if report::is_ready(&after.status) {
+        if stored::holds(&after.status, condition::READY) {
             state.trace_link.answered(after.status.observed_generation.unwrap_or_default());
         }
         self.context.keep_state(set.uid.clone(), state);

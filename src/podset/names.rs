@@ -3,11 +3,6 @@
 //! The name of pod i is a function of the set's UID and i. If a create is repeated, after a lost answer or by the next leader, it has the
 //! same name and cannot make a second pod. The function must never change, so that all versions of the operator choose the same names.
 
-use jiff::Timestamp;
-
-use super::observe::{Pods, Set};
-use operator_kit::ObjectKey;
-
 /// The characters that the API server uses for generateName.
 pub const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
@@ -55,39 +50,6 @@ pub trait Names {
     fn is_known(&self, name: &str) -> bool;
     /// Whether a pod of this name ended so recently that the name must not be reused.
     fn is_resting(&self, name: &str) -> bool;
-}
-
-/// The pod names of a set. The cache of pods shows which of them are taken.
-#[derive(Debug)]
-pub struct NamesIn<'a> {
-    /// The cache.
-    pub pods: &'a Pods,
-    /// The set.
-    pub set: &'a Set,
-    /// The name of the pod with this index in the set of this name and UID.
-    pub name: fn(set: &str, uid: &str, index: u32) -> String,
-    /// The time.
-    pub now: Timestamp,
-}
-
-impl NamesIn<'_> {
-    fn key(&self, name: &str) -> ObjectKey {
-        self.set.key.sibling(name)
-    }
-}
-
-impl Names for NamesIn<'_> {
-    fn nth(&self, index: u32) -> String {
-        (self.name)(&self.set.key.name, &self.set.uid, index)
-    }
-
-    fn is_known(&self, name: &str) -> bool {
-        self.pods.is_known(&self.key(name), self.now)
-    }
-
-    fn is_resting(&self, name: &str) -> bool {
-        self.pods.is_resting(&self.key(name), self.now)
-    }
 }
 
 #[cfg(test)]

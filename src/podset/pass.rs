@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use tracing::{field, record_all, warn};
 
 use super::{
     act,
     context::Context,
-    names::NamesIn,
-    observe::{Set, View},
-    plan::{self, Count, Hold, Input, Plan, soonest},
+    count::Count,
+    names::Names,
+    observe::{Pods, Set, View},
+    plan::{self, Hold, Input, Plan, soonest},
     report,
     set_state::SetState,
     stored,
@@ -99,7 +100,7 @@ impl Pass<'_> {
             match self.must_read_first(&view, &plan, state, known.as_ref()) {
                 None => return Ok(ready(view, plan, known)),
                 Some(Read::Namespace) => self.take_over.read(self.context, &view.set).await?,
-                // The set changed while it was read: others may have the memory first.
+                // The set changed while it was read. End the pass, so that other sets can use the memory for templates.
                 Some(Read::Set) if known.is_some() => return Err(Next::At(self.context.env.now())),
                 Some(Read::Set) => {
                     let needs_room = act::needs_template(&view.set, &plan);
@@ -179,8 +180,8 @@ impl Pass<'_> {
         }
     }
 
-    /// The plan of a set whose template finds no room in memory: it creates nothing. If there is nothing else to do, reports and ends
-    /// the pass: the worker has other sets to work on.
+    /// Handles a set without a permit for its template: it creates nothing. If nothing else is left to do, reports and ends the pass,
+    /// because the worker has other sets to work on.
     async fn without_room(&self, view: View, plan: Plan, state: &mut SetState) -> Result<Ready, Next> {
         let others = Plan { create: Vec::new(), prepare: None, ..plan.clone() };
         if others.has_work() {
@@ -202,7 +203,7 @@ impl Pass<'_> {
         // The template is no longer needed.
         drop((view, _room));
         let (view, after) = self.plan(state)?;
-        // Other pods go in the place of one that cannot be deleted, before anything is reported. And nothing is reported of a set that
+        // Other pods go in the place of one that cannot be deleted, before anything is reported. Nor is a status reported for a set that
         // must be read: its spec may have changed while this plan was carried out.
         if view.is_unread || (is_rejected && after.deletes_others(state)) {
             report::settle(&after, state);
@@ -217,6 +218,39 @@ impl Known {
     fn has_template(&self, set: &Set) -> bool {
         let is_current = |read: &Set| read.uid == set.uid && read.generation == set.generation;
         self.room.is_some() && self.set.as_ref().is_some_and(is_current)
+    }
+}
+
+/// The pod names of a set. The cache of pods shows which of them are taken.
+#[derive(Debug)]
+struct NamesIn<'a> {
+    /// The cache.
+    pods: &'a Pods,
+    /// The set.
+    set: &'a Set,
+    /// The name of the pod with this index in the set of this name and UID.
+    name: fn(set: &str, uid: &str, index: u32) -> String,
+    /// The time.
+    now: Timestamp,
+}
+
+impl NamesIn<'_> {
+    fn key(&self, name: &str) -> ObjectKey {
+        self.set.key.sibling(name)
+    }
+}
+
+impl Names for NamesIn<'_> {
+    fn nth(&self, index: u32) -> String {
+        (self.name)(&self.set.key.name, &self.set.uid, index)
+    }
+
+    fn is_known(&self, name: &str) -> bool {
+        self.pods.is_known(&self.key(name), self.now)
+    }
+
+    fn is_resting(&self, name: &str) -> bool {
+        self.pods.is_resting(&self.key(name), self.now)
     }
 }
 

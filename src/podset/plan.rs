@@ -10,10 +10,11 @@ use jiff::{SignedDuration, Timestamp};
 mod outcome;
 mod rollout;
 
-pub use outcome::{Count, Creation, Deletion, Hold, Look, Plan, Prepare, Rollout, Why};
-pub use rollout::{Progress, RolloutRules};
+pub use outcome::{Creation, Deletion, Hold, Look, Plan, Prepare, Rollout, Why};
+pub use rollout::RolloutRules;
 
 use super::{
+    count::Count,
     names::Names,
     observe::{Pod, Seen, View, Wanted},
     ranking, restart_backoff,

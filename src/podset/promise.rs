@@ -14,7 +14,7 @@
 //!
 //! # How it is kept
 //!
-//! `Count::missing` in `plan/outcome.rs` says how many pods may be created: the wanted ones minus every pod that may live. Each rule below keeps
+//! `Count::missing` in `count.rs` says how many pods may be created: the wanted ones minus every pod that may live. Each rule below keeps
 //! this count right in a case in which a simple count would be wrong.
 //!
 //! Each rule is a value in [`Rules`] or [`CacheRules`]. A test can replace a rule and see the promise break. The attacks A1 to A13 are such

@@ -106,7 +106,7 @@ impl Recorder {
 
     async fn send(&self, queued: QueuedEvent) {
         let slot = self.slots.acquire(&queued.key.namespace).await;
-        if slot.is_ok() && !self.stop_sending.is_cancelled() {
+        if slot.is_some() && !self.stop_sending.is_cancelled() {
             // On the heap, so that a waiting event holds no room for its request.
             Box::pin(self.send_now(queued)).await;
         }

@@ -9,11 +9,11 @@ use tracing::{Span, info, record_all, warn};
 use super::{
     act::Done,
     context::Context,
-    events::{self, Event, Stage},
+    events::{self, Event},
     observe::{Set, View},
     plan::{Hold, Plan, Rollout},
     rejection::{Rejection, RejectionKind},
-    set_state::{Burst, SetState},
+    set_state::{Burst, SetState, Stage},
     status, stored,
 };
 use crate::api::{PodSet, PodSetStatus, condition};
@@ -25,8 +25,8 @@ use operator_kit::{
 /// How many pod names a log line shows.
 const NAMES_SHOWN: usize = 10;
 
-/// During a rollout, the longest time between two status writes while no further pod becomes available. This limits a rollout to about one
-/// status write for each pod.
+/// During a rollout, how long a status write waits after the last one while no further pod becomes available. This limits a rollout to about
+/// one status write for each pod.
 const STEP: SignedDuration = SignedDuration::from_secs(30);
 
 /// Updates the state with the result of a pass, and logs it in one line. `from` is the number of live pods before the pass.
@@ -248,11 +248,6 @@ fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState
     due.extend(overdue.map(|message| events::termination_overdue(&message)));
     state.reports.overdue.clone_from(&plan.overdue);
     due
-}
-
-/// Whether the status says that the set is ready.
-pub fn is_ready(status: &PodSetStatus) -> bool {
-    stored::holds(status, condition::READY)
 }
 
 /// Applies a status and handles the result.

@@ -11,9 +11,8 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    events::Stage,
+    count::Progress,
     observe::Set,
-    plan::Progress,
     rejected_deletes::RejectedDeletes,
     rejection::{BACKOFF, Rejection},
     restart_backoff::Finishes,
@@ -171,6 +170,21 @@ pub struct Fates {
     pub deletes: BTreeMap<Uid, Timestamp>,
     /// Pods that differ from what was ordered and must go: their names by UID.
     pub strays: BTreeMap<Uid, String>,
+}
+
+/// The stage of a rollout.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Stage {
+    /// There is no rollout, or none that completes.
+    Idle,
+    /// Pods are being replaced.
+    Started,
+    /// It is paused.
+    Paused,
+    /// Its deadline is over.
+    Stalled,
+    /// All pods have the template and are available.
+    Complete,
 }
 
 /// A create that did not succeed.

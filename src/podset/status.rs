@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::Timestamp;
 
 use super::{
+    count::Count,
     observe::{Phase, Pod, Seen, View},
-    plan::{Count, Hold, Plan, Rollout},
+    plan::{Hold, Plan, Rollout},
     pod,
     rejection::{Rejection, RejectionKind},
     restart_backoff::Replacement,
@@ -317,7 +318,6 @@ mod tests {
 
     use super::*;
     use crate::podset::{
-        plan::Count,
         set_state::Reports,
         stored::is_same,
         testing::{self, PodBuilder},

@@ -1,7 +1,7 @@
 //! The reads before the first write to a set in a term.
 //!
 //! The watches of a standby may have stalled while others led. So before the first write to a set in a term, all PodSets and pods of its
-//! namespace are listed, including pods without the label: once per namespace and term. The first reconcile that needs the lists makes
+//! namespace are listed, including pods without the label: once per namespace and term, and again for a set that begins to wait for terminations. The first reconcile that needs the lists makes
 //! them, and others wait for it. A set that is not in a list of all sets from this term is younger than the term, and needs no read. This
 //! file only reads.
 //!
@@ -94,7 +94,7 @@ impl TakeOver {
             let reread = state.rereads.get(&set.uid).cloned();
             reread.unwrap_or_else(|| state.namespaces.entry(namespace.clone()).or_default().clone())
         };
-        read.is_done.get_or_try_init(|| read.begin(context, Some(namespace.clone()))).await.copied()
+        read.is_done.get_or_try_init(|| read.try_read(context, Some(namespace.clone()))).await.copied()
     }
 
     /// Lists all sets, to learn which of them are older than the term.
@@ -114,7 +114,7 @@ impl TakeOver {
 }
 
 impl Read {
-    async fn begin(&self, context: &Context, scope: Scope) -> Result<(), Next> {
+    async fn try_read(&self, context: &Context, scope: Scope) -> Result<(), Next> {
         let again = lock(&self.tries).again;
         if let Some(again) = again.filter(|again| context.env.now() < *again) {
             return Err(Next::At(again));
@@ -144,7 +144,9 @@ async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
     let mut known = HashSet::new();
     let is_news = |pod: &Pod| {
         let is_known = context.observed.lock().pods.knows(pod);
-        known.extend(is_known.then(|| pod.uid.clone()));
+        if is_known {
+            known.insert(pod.uid.clone());
+        }
         !is_known && (pod.owner.is_some() || pod.is_labelled)
     };
     let (pods, version) = listwatch::list(&context.clients.read, &source, is_news).await?;

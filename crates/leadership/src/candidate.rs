@@ -66,8 +66,8 @@ impl Candidate {
     }
 
     /// The election, and a client for controllers: it always sends reads. It sends writes only during a term, and re-checks
-    /// leadership just before their bytes leave ([`fenced`]). The Lease, reads and writes use separate connections. Only reads are retried,
-    /// as in kube's own client.
+    /// leadership just before their bytes leave ([`fenced`]). The Lease, reads and writes use separate connections. Reads are retried as
+    /// in kube's own client, except through a proxy.
     ///
     /// # Errors
     ///

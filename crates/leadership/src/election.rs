@@ -15,7 +15,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::{
     Candidate, Change, Ends, LeaderState, Leadership, Lost, Observation,
-    failures::Failures,
+    failures::{Failures, with_causes},
     lock,
     observation::UNSEEN,
     operation::{OperationError, Operations},
@@ -329,7 +329,7 @@ impl Election {
         match tokio::time::timeout(SHUTDOWN_TIMEOUT, release).await {
             Ok(Ok(Some(_))) => info!("released the lease"),
             Ok(Ok(None)) => warn!("not releasing the lease: this process no longer holds it"),
-            Ok(Err(error)) => warn!(%error, "cannot release the lease; it will expire"),
+            Ok(Err(error)) => warn!(error = with_causes(&error), "cannot release the lease; it will expire"),
             Err(_) => warn!("cannot release the lease, because the API server does not answer; it will expire"),
         }
     }

@@ -1,8 +1,8 @@
 //! Fair shares of a limited number of places by namespace: no namespace can take all places and delay the others.
 //!
-//! A place is a worker of a controller, or a write under way. The rules:
+//! A place is, for example, a worker of a controller or a write under way. The rules:
 //! 1. Namespaces with waiting items take turns.
-//! 2. A namespace holds one place, or more, but at most three times as many as it leaves free. So a namespace that is alone gets
+//! 2. A namespace may hold one place, or up to three times as many as stay free. So a namespace that is alone gets
 //!    three quarters of the places, two get three sevenths each, and so on: there is room for the next one.
 //! 3. Within a namespace, repetitions wait until the other items are served, but every fourth turn is theirs.
 //!
@@ -144,21 +144,17 @@ impl FairSemaphore {
         FairSemaphore(Arc::new(Mutex::new(queue)))
     }
 
-    /// Waits for a permit for this namespace.
-    ///
-    /// # Errors
-    ///
-    /// None in practice: the semaphore never closes.
-    pub async fn acquire(&self, namespace: &Arc<str>) -> Result<Permit, oneshot::error::RecvError> {
+    /// Waits for a permit for this namespace. The semaphore never closes, so `None` does not happen.
+    pub async fn acquire(&self, namespace: &Arc<str>) -> Option<Permit> {
         let (sender, permit) = oneshot::channel();
         lock(&self.0).push(namespace, sender, false);
         self.hand_out();
-        permit.await
+        permit.await.ok()
     }
 
     /// A permit for this namespace, if it may have one now.
     pub fn try_acquire(&self, namespace: &Arc<str>) -> Option<Permit> {
-        self.acquire(namespace).now_or_never()?.ok()
+        self.acquire(namespace).now_or_never()?
     }
 
     /// Hands out permits while there are any for those that wait.
@@ -173,6 +169,7 @@ impl FairSemaphore {
         }
     }
 
+    /// A function of its own, so that the lock is not held in the loop.
     fn pop(&self) -> Option<(Arc<str>, oneshot::Sender<Permit>)> {
         lock(&self.0).pop()
     }
@@ -194,7 +191,7 @@ impl fmt::Debug for Permit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio_test::{assert_pending, assert_ready_ok, task};
+    use tokio_test::{assert_pending, assert_ready, task};
 
     /// A queue with so many places; `waiting` are namespaces, each with so many items.
     fn queue(places: usize, waiting: &[(&str, usize)]) -> FairQueue<usize> {
@@ -276,17 +273,17 @@ mod tests {
             let (semaphore, namespace) = (semaphore.clone(), Arc::from(namespace));
             task::spawn(async move { semaphore.acquire(&namespace).await })
         };
-        let mut held: Vec<Permit> = (0..3).map(|_| assert_ready_ok!(acquire("busy").poll())).collect();
+        let mut held: Vec<Permit> = (0..3).map(|_| assert_ready!(acquire("busy").poll()).unwrap()).collect();
         let mut waiting: Vec<_> = (0..3).map(|_| acquire("busy")).collect();
         for waiter in &mut waiting {
             assert_pending!(waiter.poll());
         }
-        let other = assert_ready_ok!(acquire("other").poll());
+        let other = assert_ready!(acquire("other").poll()).unwrap();
         drop(waiting.remove(0));
         held.pop();
         assert_pending!(waiting[0].poll(), "it would leave no permit free");
         drop(other);
-        held.push(assert_ready_ok!(waiting[0].poll()));
+        held.push(assert_ready!(waiting[0].poll()).unwrap());
         assert_pending!(waiting[1].poll());
     }
 
@@ -294,7 +291,7 @@ mod tests {
     fn a_permit_of_a_dropped_waiter_is_passed_on() {
         let semaphore = FairSemaphore::new(1);
         let acquire = || task::spawn(async { semaphore.acquire(&"a".into()).await });
-        let held = assert_ready_ok!(acquire().poll());
+        let held = assert_ready!(acquire().poll()).unwrap();
         let (mut gone, mut goes, mut stays) = (acquire(), acquire(), acquire());
         for waiter in [&mut gone, &mut goes, &mut stays] {
             assert_pending!(waiter.poll());
@@ -303,7 +300,7 @@ mod tests {
         drop(held);
         // The permit was given to this waiter, which never polled again.
         drop(goes);
-        assert_ready_ok!(stays.poll());
+        assert_ready!(stays.poll()).unwrap();
         assert!(lock(&semaphore.0).shares.is_empty());
     }
 }

@@ -4,7 +4,7 @@
 //! queue, calls `reconcile` only while this process leads, and exposes probes, metrics, logs and traces.
 //!
 //! **What it may do.** It talks to the API server: reads at any time, writes only through [`client::Writer`], which asks
-//! [`leadership`] before each request. It knows no custom resource and no flag.
+//! [`leadership`] before each request. It knows no custom resource.
 //!
 //! **Where to start.** [`runner`] shows the life of a controller. `examples/tally.rs` of the operator is a small one.
 //!
@@ -45,7 +45,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use object_key::{ObjectKey, in_scope};
 pub use runner::{Context, Controller, Next, run};
 
-/// The operator that this kit is built for: its user agent, its field manager, the name in its certificates.
+/// The operator that this kit is built for: the field manager of its requests.
 pub const OPERATOR: &str = "podset-operator";
 
 /// Locks a mutex, even if another thread panicked while holding it.

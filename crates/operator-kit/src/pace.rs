@@ -2,7 +2,7 @@
 //!
 //! The answer to a new spec is written at once. A change that people wait for is also written at once while the token bucket has a token: a
 //! burst of writes, then one in each [`PERIOD`]. Any other change waits for [`DELAY`], because more may follow, and until [`PERIOD`] after
-//! the last write. So a status is never wrong for longer than [`PERIOD`]. After a failure the wait doubles.
+//! the last write. So this delays no status for longer than [`PERIOD`]. After a failure the wait doubles.
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -62,8 +62,9 @@ pub struct Queue {
 struct State {
     /// Whether it takes keys.
     is_open: bool,
-    /// Keys that wait, with their trigger and since when.
+    /// Keys that wait and are not being reconciled.
     ready: FairQueue<ObjectKey>,
+    /// The triggers of the keys that wait, and since when.
     triggers: HashMap<ObjectKey, (Trigger, Timestamp)>,
     active: BTreeMap<ObjectKey, Active>,
     alarms: BTreeSet<(Timestamp, ObjectKey)>,
@@ -83,7 +84,7 @@ struct Active {
 struct Alarm {
     when: Timestamp,
     trigger: Trigger,
-    /// Triggers that can wait do so until then.
+    /// Until then, `add_paced` only postpones the alarm.
     quiet_until: Timestamp,
 }
 

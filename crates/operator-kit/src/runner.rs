@@ -264,7 +264,7 @@ async fn reconcile<C: Controller>(
         let outcome = next.outcome(now);
         spans::record("outcome", outcome.label());
         if outcome == Outcome::Error {
-            // An earlier reason is kept.
+            // The SDK keeps the larger description, so an empty one replaces none.
             spans::failed("");
         }
         (next, now, outcome)

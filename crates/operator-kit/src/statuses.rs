@@ -5,12 +5,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::Resource;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use tracing::{debug, warn};
 
 use super::{ObjectKey, meta::Uid, requests};
 use crate::{
     client::{Answer, Clients},
     listwatch::Watched,
+    log_once::warn_once,
     telemetry::spans,
     text::{in_full, in_words},
 };
@@ -74,11 +74,7 @@ pub enum Applied<W> {
 
 /// Logs that a status may not have been written, as a warning if the error is new.
 pub fn log_failure(key: &ObjectKey, error: &str, is_news: bool) {
-    if is_news {
-        warn!(object = %key, error, "the status may not have been written; trying again");
-    } else {
-        debug!(object = %key, error, "the status may not have been written again");
-    }
+    warn_once!(is_news, object = %key, error, "the status may not have been written; trying again");
     spans::failed(error);
 }
 

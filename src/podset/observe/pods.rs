@@ -200,8 +200,8 @@ impl Pods {
             return;
         }
         let may_count = |waits: bool| {
-            let may_count = |pod| (self.rules.may_count)(pod, waits);
-            may_count(&seen.pod) && may_count(pod) && (waits || seen.delete_answered.is_none())
+            [&*seen.pod, pod].iter().all(|state| (self.rules.may_count)(state, waits))
+                && (waits || seen.delete_answered.is_none())
         };
         if self.rules.owner_of(&seen.pod).and_then(|owner| waits(&owner)).is_some_and(may_count) {
             seen.lost(pod.version);
@@ -215,7 +215,7 @@ impl Pods {
         }
     }
 
-    /// Removes a pod. Its name is not reused for the quarantine.
+    /// Removes a pod. Its name is not reused during the quarantine.
     fn remove(&mut self, uid: &Uid, now: Timestamp) {
         let Some(seen) = self.index.remove(uid) else { return };
         self.touch(&seen.pod, seen.is_live() || seen.is_ending());

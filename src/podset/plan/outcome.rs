@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::Progress;
 use crate::podset::{
+    count::{Count, Progress},
     observe::{Seen, Set},
     revision::Revision,
     set_state::SetState,
@@ -129,45 +129,6 @@ pub enum Hold {
     Finishing,
     /// No pod can be created: the set or its namespace is being deleted, or its spec cannot be read.
     Forever,
-}
-
-/// The number of pods of a set.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Count {
-    /// Pods wanted.
-    pub wanted: usize,
-    /// Pods that are live according to the cache.
-    pub live: usize,
-    /// Pods that are being deleted and count until they have ended: none unless the set waits for terminations.
-    pub ending: usize,
-    /// Pods that live or may live: the live ones, those that count until they have ended, and the creates with an unknown fate, each name
-    /// once.
-    pub occupied: usize,
-    /// Live pods that certainly exist: the watch has not lost them.
-    pub certain: usize,
-    /// Live pods of the template in the spec.
-    pub updated: usize,
-    /// Those among them that are available.
-    pub updated_available: usize,
-    /// Live pods that are available, of any template.
-    pub available: usize,
-}
-
-impl Count {
-    /// How many pods may be created under new names: **the line that keeps the promise**. Every pod that may live counts.
-    pub fn missing(&self) -> usize {
-        self.wanted.saturating_sub(self.occupied)
-    }
-
-    /// Whether there are as many pods as wanted, and all have the template of the spec and are available.
-    pub fn is_rolled_out(&self) -> bool {
-        [self.live, self.occupied, self.updated_available] == [self.wanted; 3]
-    }
-
-    /// How many pods must be deleted. Only certain pods count: a pod that may not exist must not cause the deletion of another one.
-    pub fn surplus(&self) -> usize {
-        self.certain.saturating_sub(self.wanted)
-    }
 }
 
 impl Plan {

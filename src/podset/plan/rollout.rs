@@ -4,13 +4,13 @@
 //! `most_updated` have it. Otherwise it gets that of `status.currentRevision`. So a template that does not work takes no more pods than
 //! `maxUnavailable`.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
-use super::{Count, Creation, Deletion, Hold, Input, Plan, Prepare, Rollout, Why, deletion, soonest};
+use super::{Creation, Deletion, Hold, Input, Plan, Prepare, Rollout, Why, deletion, soonest};
 use crate::podset::{
+    count::{Count, Progress},
     observe::{Seen, Wanted},
     ranking,
-    revision::{Revision, Update},
 };
 
 /// What bounds a rollout. A test can replace a rule and see pods be lost.
@@ -31,40 +31,6 @@ impl Default for RolloutRules {
             may_delete_available: |available, least| available > least,
             is_careful: true,
         }
-    }
-}
-
-/// The last progress of a rollout.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Progress {
-    /// The revision that is rolled out.
-    revision: Revision,
-    /// How it is rolled out.
-    update: Update,
-    /// What was reached: the most pods that have the template, and the most of those that are available.
-    count: Count,
-    /// When there was progress last. A pause ends the rollout, and resuming begins it anew.
-    since: Timestamp,
-}
-
-impl Progress {
-    /// Compares the present with what was reached before. A scale is no progress.
-    fn after(self, former: Option<Self>) -> Self {
-        let Some(former) = former.filter(|former| former.revision == self.revision) else { return self };
-        let (before, now) = (former.count, self.count);
-        if now.wanted != before.wanted {
-            return Progress { since: former.since, ..self };
-        }
-        if self.update != former.update {
-            return self;
-        }
-        let has_advanced = now.updated > before.updated || now.updated_available > before.updated_available;
-        let updated = now.updated.max(before.updated);
-        let updated_available = now.updated_available.max(before.updated_available);
-        let is_progress = has_advanced || now.ending < before.ending;
-        let since = if is_progress { self.since } else { former.since };
-        let ending = if has_advanced { now.ending } else { now.ending.min(before.ending) };
-        Progress { count: Count { updated, updated_available, ending, ..now }, since, ..self }
     }
 }
 

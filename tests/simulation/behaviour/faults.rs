@@ -71,7 +71,7 @@ async fn a_wait_that_times_out_fails_with_the_last_requests() {
     let waiting = std::panic::AssertUnwindSafe(server.wait_until(|_| false, Duration::from_secs(5)));
     let panic = waiting.catch_unwind().await.expect_err("it gives up");
     let text = panic.downcast_ref::<String>().expect("a text");
-    assert!(text.contains("in vain") && text.contains("test Create /api/v1/namespaces/default/pods"), "{text}");
+    assert!(text.contains("timed out after") && text.contains("test Create /api/v1/namespaces/default/pods"), "{text}");
     assert!(text.contains("Added Pod default/x by test (Pending)"), "{text}");
 }
 

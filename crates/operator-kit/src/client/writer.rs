@@ -87,7 +87,7 @@ impl Writer {
         namespace: &Arc<str>,
         build: impl FnOnce() -> Result<Request<Vec<u8>>, request::Error>,
     ) -> Answer {
-        let Ok(_slot) = self.slots.acquire(namespace).await else {
+        let Some(_slot) = self.slots.acquire(namespace).await else {
             return Answer::NotSent;
         };
         let request = match build() {

@@ -1,6 +1,6 @@
 //! Serves health probes and metrics, each at its own address.
 //!
-//! Both servers start before everything else and end last, so that requests are answered as long as the process lives.
+//! Both servers start before the controllers and end after them.
 
 mod auth;
 mod connections;

@@ -53,7 +53,8 @@ pub struct SpanRef(SpanContext);
 impl SpanRef {
     /// The current span, if there is one.
     pub fn current() -> Option<Self> {
-        Some(Span::current()).filter(|span| !span.is_none()).as_ref().and_then(Self::new)
+        let span = Span::current();
+        if span.is_none() { None } else { Self::new(&span) }
     }
 
     /// A reference to this span, if it has a valid context.
@@ -82,7 +83,7 @@ impl SpanRef {
 /// Returns the ids of the trace and of the current span, and the trace flags, for the log.
 pub(super) type CurrentIds = fn() -> Option<(String, String, u8)>;
 
-/// See [`CurrentIds`].
+/// The ids for a line of the log.
 pub(super) fn current_ids() -> Option<(String, String, u8)> {
     let SpanRef(context) = SpanRef::current()?;
     Some((context.trace_id().to_string(), context.span_id().to_string(), context.trace_flags().to_u8()))

@@ -1,0 +1,78 @@
+//! The number of pods of a set, and the progress of a rollout. Pure.
+
+use jiff::Timestamp;
+
+use super::revision::{Revision, Update};
+
+/// The number of pods of a set.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Count {
+    /// Pods wanted.
+    pub wanted: usize,
+    /// Pods that are live according to the cache.
+    pub live: usize,
+    /// Pods that are being deleted and count until they have ended: none unless the set waits for terminations.
+    pub ending: usize,
+    /// Pods that live or may live: the live ones, those that count until they have ended, and the creates with an unknown fate, each name
+    /// once.
+    pub occupied: usize,
+    /// Live pods that certainly exist: the watch has not lost them.
+    pub certain: usize,
+    /// Live pods of the template in the spec.
+    pub updated: usize,
+    /// Those among them that are available.
+    pub updated_available: usize,
+    /// Live pods that are available, of any template.
+    pub available: usize,
+}
+
+impl Count {
+    /// How many pods may be created under new names: **the line that keeps the promise**. Every pod that may live counts.
+    pub fn missing(&self) -> usize {
+        self.wanted.saturating_sub(self.occupied)
+    }
+
+    /// Whether there are as many pods as wanted, and all have the template of the spec and are available.
+    pub fn is_rolled_out(&self) -> bool {
+        [self.live, self.occupied, self.updated_available] == [self.wanted; 3]
+    }
+
+    /// How many pods must be deleted. Only certain pods count: a pod that may not exist must not cause the deletion of another one.
+    pub fn surplus(&self) -> usize {
+        self.certain.saturating_sub(self.wanted)
+    }
+}
+
+/// The last progress of a rollout.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Progress {
+    /// The revision that is rolled out.
+    pub revision: Revision,
+    /// How it is rolled out.
+    pub update: Update,
+    /// What was reached: the most pods that have the template, and the most of those that are available.
+    pub count: Count,
+    /// When there was progress last. A pause ends the rollout, and resuming begins it anew.
+    pub since: Timestamp,
+}
+
+impl Progress {
+    /// Compares the present with what was reached before. A scale is no progress.
+    pub fn after(self, former: Option<Self>) -> Self {
+        let Some(former) = former.filter(|former| former.revision == self.revision) else { return self };
+        let (before, now) = (former.count, self.count);
+        if now.wanted != before.wanted {
+            return Progress { since: former.since, ..self };
+        }
+        if self.update != former.update {
+            return self;
+        }
+        let has_advanced = now.updated > before.updated || now.updated_available > before.updated_available;
+        let updated = now.updated.max(before.updated);
+        let updated_available = now.updated_available.max(before.updated_available);
+        let is_progress = has_advanced || now.ending < before.ending;
+        let since = if is_progress { self.since } else { former.since };
+        let ending = if has_advanced { now.ending } else { now.ending.min(before.ending) };
+        Progress { count: Count { updated, updated_available, ending, ..now }, since, ..self }
+    }
+}
