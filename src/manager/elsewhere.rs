@@ -184,7 +184,7 @@ mod tests {
             answer(asked)
         });
         Search {
-            reader: Reader::untraced(Client::new(service, "default")),
+            reader: Reader::new(Client::new(service, "default"), &http::Uri::default()),
             env: virtual_env(),
             name: "podset-operator".to_owned(),
             home: home.map(str::to_owned),

@@ -74,7 +74,7 @@ impl Play {
         let (env, client) = (virtual_env(), kube::Client::new(service, "default"));
         let write = Writer::new(client.clone(), &Uri::default(), Leadership::always(env.clone()));
         let controller = Arc::new(PodSetController::new(Parts {
-            clients: Clients { read: Reader::untraced(client), write },
+            clients: Clients { read: Reader::new(client, &Uri::default()), write },
             rules: Rules { is_unread: |_, _| false, ..Rules::default() },
             scopes: vec![None],
             default_image: String::new(),

@@ -40,8 +40,8 @@ pub enum ReadError {
 #[derive(Clone)]
 pub struct Reader {
     client: Client,
-    /// For the spans of reads within a reconcile; `None`: no spans.
-    destination: Option<Destination>,
+    /// For the spans of reads.
+    destination: Destination,
     /// Bounds the memory for large answers.
     budget: Budget,
 }
@@ -70,12 +70,7 @@ pub fn status(json: &[u8]) -> Option<Status> {
 impl Reader {
     /// Reads through `client`, which talks to the API server at `url`.
     pub fn new(client: Client, url: &Uri) -> Self {
-        Reader { client, destination: Some(Destination::new(url)), budget: Budget::default() }
-    }
-
-    /// Reads through `client` without spans.
-    pub fn untraced(client: Client) -> Self {
-        Reader { client, destination: None, budget: Budget::default() }
+        Reader { client, destination: Destination::new(url), budget: Budget::default() }
     }
 
     /// Reads one answer.
@@ -97,7 +92,7 @@ impl Reader {
         mut request: Request<Vec<u8>>,
         max_bytes: usize,
     ) -> Result<(T, usize), ReadError> {
-        let traced = Traced::read(&mut request, self.destination.as_ref());
+        let traced = Traced::read(&mut request, &self.destination);
         let exchange = async {
             let (head, body) = self.ask(request).await?.into_parts();
             let (body, _room) = self.budget.collect(body, max_bytes).await?;
@@ -169,7 +164,7 @@ mod tests {
             let answer = Response::builder().status(code).body(Body::from(body.clone().into_bytes()));
             std::future::ready(answer)
         });
-        let reader = Reader::untraced(Client::new(service, "default"));
+        let reader = Reader::new(Client::new(service, "default"), &http::Uri::default());
         reader.read_one(Request::get("/api/v1/namespaces/a/pods/web-1").body(Vec::new()).unwrap()).await
     }
 

@@ -45,9 +45,9 @@ impl Traced {
         Traced(begin(request, to))
     }
 
-    /// Begins the span of a read.
-    pub fn read<B>(request: &mut Request<B>, to: Option<&Destination>) -> Self {
-        Traced(to.filter(|_| !Span::current().is_none()).map_or_else(Span::none, |to| begin(request, to)))
+    /// Begins the span of a read within a reconcile. Other reads have none.
+    pub fn read<B>(request: &mut Request<B>, to: &Destination) -> Self {
+        Traced(if Span::current().is_none() { Span::none() } else { begin(request, to) })
     }
 
     /// Ends the span with a status code and, unless it is a success, the error.

@@ -127,7 +127,7 @@ mod tests {
             async move { Ok::<_, BoxError>(response) }
         });
         let request = Request::get("/").body(Vec::new()).unwrap();
-        let reader = Reader::untraced(Client::new(service, "default"));
+        let reader = Reader::new(Client::new(service, "default"), &http::Uri::default());
         super::events(&reader, request).await
     }
 

@@ -80,7 +80,7 @@ async fn asked(seconds: u64, answer: fn(usize) -> Answer) -> Asked {
     let log = tempfile::NamedTempFile::new().unwrap();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(Arc::new(log.reopen().unwrap())).finish();
     let logs = tracing::subscriber::set_default(subscriber);
-    let reader = Reader::untraced(Client::new(service, "default"));
+    let reader = Reader::new(Client::new(service, "default"), &http::Uri::default());
     let listing = Synced::new(1).watch("things", &None);
     let running = run(reader, source, virtual_env(), listing, |_: Change<Thing>| {});
     assert!(timeout(Duration::from_secs(seconds), running).await.is_err(), "it never ends");
@@ -168,7 +168,7 @@ async fn a_response_without_items_is_not_an_empty_list() {
         });
         let source =
             Source { what: "things", path: "/things".to_owned(), labels: None, metadata_only: false, is_stale };
-        let reader = Reader::untraced(Client::new(service, "default"));
+        let reader = Reader::new(Client::new(service, "default"), &http::Uri::default());
         let listed = list(&reader, &source, |_: &Thing| true).await;
         assert_eq!(listed.ok().map(|(items, _)| items.len()), expected, "{items}");
     }
@@ -201,7 +201,7 @@ async fn listed(sizes: &[usize]) -> (Vec<(usize, usize)>, Vec<u64>) {
     });
     let path = "/things".to_owned();
     let source = Source { what: "things", path, labels: None, metadata_only: false, is_stale };
-    let reader = Reader::untraced(Client::new(service, "default"));
+    let reader = Reader::new(Client::new(service, "default"), &http::Uri::default());
     let (things, version) = list(&reader, &source, |_: &Thing| true).await.unwrap();
     assert_eq!(version, 7);
     let asked = std::mem::take(&mut *asked.lock().unwrap());
