@@ -45,7 +45,7 @@ pub struct Pass<'a> {
 }
 
 /// What must be read before a plan is carried out.
-enum Read {
+enum Needed {
     /// The sets and pods of the namespace: the set was not read in this term, or the cache may have forgotten pods of it.
     Namespace,
     /// The set: it may be gone, or the cache does not keep its template.
@@ -99,10 +99,10 @@ impl Pass<'_> {
             record_plan(&plan);
             match self.must_read_first(&view, &plan, state, known.as_ref()) {
                 None => return Ok(ready(view, plan, known)),
-                Some(Read::Namespace) => self.take_over.read(self.context, &view.set).await?,
+                Some(Needed::Namespace) => self.take_over.read(self.context, &view.set).await?,
                 // The set changed while it was read. End the pass, so that other sets can use the memory for templates.
-                Some(Read::Set) if known.is_some() => return Err(Next::At(self.context.env.now())),
-                Some(Read::Set) => {
+                Some(Needed::Set) if known.is_some() => return Err(Next::At(self.context.env.now())),
+                Some(Needed::Set) => {
                     let needs_room = act::needs_template(&view.set, &plan);
                     let room = needs_room.then(|| self.context.templates.try_acquire(&self.key.namespace)).flatten();
                     if needs_room && room.is_none() {
@@ -146,11 +146,11 @@ impl Pass<'_> {
 
     /// What must be read before the plan is carried out. A set that was not read in this term is read before any write, its status
     /// included.
-    fn must_read_first(&self, view: &View, plan: &Plan, state: &SetState, known: Option<&Known>) -> Option<Read> {
+    fn must_read_first(&self, view: &View, plan: &Plan, state: &SetState, known: Option<&Known>) -> Option<Needed> {
         let Context { env, rules, .. } = self.context;
         let is_reported = || stored::is_same(&view.set.status, &(rules.status)(view, plan, state, env.clock.wall()));
         if view.is_unread && (plan.has_work() || !is_reported()) {
-            return Some(Read::Namespace);
+            return Some(Needed::Namespace);
         }
         let needs_template = act::needs_template(&view.set, plan);
         let is_known = match known {
@@ -158,7 +158,7 @@ impl Pass<'_> {
             // The watch of pods may be ahead of the watch of sets: pods may be gone because their set was deleted.
             None => !needs_template && !plan.creates_in_doubt(&view.set, state),
         };
-        (!is_known).then_some(Read::Set)
+        (!is_known).then_some(Needed::Set)
     }
 
     /// Reads the set; `None`: it is gone, and the cache knows it.

@@ -54,7 +54,7 @@ pub async fn run<T>(reader: Reader, source: Source, env: Env, listing: Listing, 
 where
     T: Watched,
 {
-    let mut failures = Failures::new(&source, &env, &listing);
+    let mut backoff = WatchBackoff::new(&source, &env, &listing);
     loop {
         let mut version = match list(&reader, &source, |_| true).await {
             Ok((items, version)) => {
@@ -64,25 +64,25 @@ where
                 version
             }
             Err(error) => {
-                failures.wait(&error).await;
+                backoff.wait(&error).await;
                 continue;
             }
         };
         loop {
             let before = version;
-            let end = watch(&reader, &source, &mut version, &mut sink, &mut failures).await;
+            let end = watch(&reader, &source, &mut version, &mut sink, &mut backoff).await;
             if version > before {
-                failures.recovered();
+                backoff.recovered();
             }
             match end {
                 Ok(()) if version > before => {}
-                Ok(()) => failures.wait_quietly(&ReadError::Idle).await,
+                Ok(()) => backoff.wait_quietly(&ReadError::Idle).await,
                 Err(error) if is_gone(&error) => {
-                    failures.wait_to_relist(&error).await;
+                    backoff.wait_to_relist(&error).await;
                     break;
                 }
-                Err(error) if is_disconnected(&error) => failures.wait_quietly(&error).await,
-                Err(error) => failures.wait(&error).await,
+                Err(error) if is_disconnected(&error) => backoff.wait_quietly(&error).await,
+                Err(error) => backoff.wait(&error).await,
             }
         }
     }
@@ -94,7 +94,7 @@ async fn watch<T>(
     source: &Source,
     version: &mut u64,
     sink: &mut impl FnMut(Change<T>),
-    failures: &mut Failures<'_>,
+    backoff: &mut WatchBackoff<'_>,
 ) -> Result<(), ReadError>
 where
     T: Watched,
@@ -104,7 +104,7 @@ where
     if let Ok(end) = tokio::time::timeout(STEADY, following.as_mut()).await {
         return end;
     }
-    failures.recovered();
+    backoff.recovered();
     following.await
 }
 
@@ -185,7 +185,7 @@ fn is_disconnected(error: &ReadError) -> bool {
 }
 
 /// Consecutive failures: the wait before the next try, and what was logged.
-struct Failures<'a> {
+struct WatchBackoff<'a> {
     what: &'static str,
     env: &'a Env,
     listing: &'a Listing,
@@ -196,9 +196,9 @@ struct Failures<'a> {
     is_gone: bool,
 }
 
-impl<'a> Failures<'a> {
+impl<'a> WatchBackoff<'a> {
     fn new(source: &Source, env: &'a Env, listing: &'a Listing) -> Self {
-        Failures { what: source.what, env, listing, wait: BACKOFF.0, logged: LogOnce::default(), is_gone: false }
+        WatchBackoff { what: source.what, env, listing, wait: BACKOFF.0, logged: LogOnce::default(), is_gone: false }
     }
 
     /// The failures are over.
