@@ -11,7 +11,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::runtime::Runtime;
 use tokio::sync::{OnceCell, Semaphore};
 
-use crate::cluster::{Cluster, Wanted, Way, guard};
+use crate::cluster::{Cluster, Wanted, Way, guard, operator_image};
 use crate::install::install;
 use crate::operator;
 use crate::scene::Scene;
@@ -95,7 +95,7 @@ fn run_all(folder: PathBuf, scenarios: Vec<Scenario>) -> Result<ExitCode> {
     arguments.test_threads.get_or_insert(AT_A_TIME);
     let runtime = Arc::new(Runtime::new()?);
     let way = if arguments.list { Way::Local } else { runtime.block_on(Way::choose())? };
-    let image = operator::image()?;
+    let image = operator_image()?;
     ensure!(
         image.is_none() || arguments.list || !matches!(way, Way::Local),
         "E2E_OPERATOR=image needs nodes that run containers; those of a local cluster are simulated"

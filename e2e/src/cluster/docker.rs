@@ -21,6 +21,15 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Limit of a pull.
 const PULL: Duration = Duration::from_secs(300);
 
+/// The operator's image, as `make docker-build` names it by default; `None` if operators are processes.
+pub fn operator_image() -> Result<Option<String>> {
+    match std::env::var("E2E_OPERATOR").unwrap_or_default().as_str() {
+        "" | "process" => Ok(None),
+        "image" => Ok(Some(std::env::var("E2E_OPERATOR_IMAGE").unwrap_or("podset-operator:latest".to_owned()))),
+        other => bail!("E2E_OPERATOR is process or image, not {other:?}"),
+    }
+}
+
 /// Makes sure that there is a daemon and that it has the image. Pulls the image if it is missing.
 pub async fn require(image: &str) -> Result<()> {
     let docker = timeout(ANSWER, daemon()).await.context("the Docker daemon does not answer")??;

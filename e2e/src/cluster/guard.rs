@@ -13,7 +13,8 @@ use procfs::process::all_processes;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use super::{docker, local};
+use super::docker;
+use crate::root;
 
 /// Every process with this variable and the cluster's name ends with the cluster.
 pub const MARK: &str = "E2E_CLUSTER_NAME";
@@ -78,8 +79,8 @@ fn wait_and_end(Order { name, container }: Order) -> Result<()> {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     kill_marked(&name);
     let Some(folder) = container else {
-        let down = Command::new(local::script()).args(["down", &name]).stderr(Stdio::null()).status()?;
-        ensure!(down.success(), "the cluster {name} did not end: see '{} status'", local::script().display());
+        let down = Command::new(script()).args(["down", &name]).stderr(Stdio::null()).status()?;
+        ensure!(down.success(), "the cluster {name} did not end: see '{} status'", script().display());
         return Ok(());
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -98,4 +99,8 @@ fn kill_marked(name: &str) {
             let _ = kill_process(id, Signal::KILL);
         }
     }
+}
+
+pub fn script() -> PathBuf {
+    root().join("hack/cluster/cluster")
 }

@@ -16,7 +16,6 @@ use tokio::process::Command;
 
 use super::guard::{Guard, MARK};
 use super::{Found, docker, local};
-use crate::operator;
 use crate::process::tail;
 
 /// The version of Kubernetes that `hack/cluster` builds. The digest pins the image.
@@ -63,7 +62,7 @@ pub async fn start(name: &str, image: &Image, folder: &Path) -> Result<Found> {
     // Created by this user, so that it can be read: the API server runs as root.
     let audit_log = shared.join("audit.log");
     File::create(&audit_log)?;
-    if let Some(operator) = operator::image()? {
+    if let Some(operator) = docker::operator_image()? {
         docker::save(&operator, &images.join("operator.tar")).await?;
     }
     let container = run(name, image, &shared, &log).await.map_err(|error| {

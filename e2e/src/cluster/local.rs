@@ -10,10 +10,9 @@ use serde_json::json;
 use tokio::process::Command;
 use tokio::time::sleep;
 
-use super::guard::{Guard, MARK};
+use super::guard::{Guard, MARK, script};
 use super::{Cluster, Found, Wanted};
 use crate::process::printed;
-use crate::root;
 
 /// As on OpenShift: setting blockOwnerDeletion requires the right to change the owner's finalizers.
 const STRICT: &str = "kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement";
@@ -89,8 +88,4 @@ impl Cluster {
         up.args(["up", &self.name]).env(MARK, &self.name);
         printed(up).await.map(drop)
     }
-}
-
-pub fn script() -> PathBuf {
-    root().join("hack/cluster/cluster")
 }

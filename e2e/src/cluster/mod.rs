@@ -18,6 +18,7 @@ use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::Value;
 
+pub use docker::operator_image;
 pub use way::Way;
 
 use guard::Guard;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::{Operator, Settings};
@@ -10,15 +10,6 @@ use crate::cluster::Cluster;
 use crate::kubectl::Kubectl;
 use crate::rights::ACCOUNT;
 use crate::root;
-
-/// The operator's image, as `make docker-build` names it by default; `None` if operators are processes.
-pub fn image() -> Result<Option<String>> {
-    match std::env::var("E2E_OPERATOR").unwrap_or_default().as_str() {
-        "" | "process" => Ok(None),
-        "image" => Ok(Some(std::env::var("E2E_OPERATOR_IMAGE").unwrap_or("podset-operator:latest".to_owned()))),
-        other => bail!("E2E_OPERATOR is process or image, not {other:?}"),
-    }
-}
 
 pub struct Deployment<'a> {
     pub kubectl: Kubectl,

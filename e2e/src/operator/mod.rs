@@ -18,7 +18,7 @@ use crate::cluster::Cluster;
 use crate::process::tail;
 
 pub use build::{BINARY, build, built};
-pub use deployment::{Deployment, image};
+pub use deployment::Deployment;
 pub use settings::{Settings, Times};
 
 /// A running operator. A process is killed when this is dropped.
