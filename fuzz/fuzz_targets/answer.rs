@@ -73,7 +73,8 @@ fuzz_target!(|input: (u16, Body)| {
     let answer = bytes.clone();
     let answer = move |_: Request<_>| Some((code.as_u16(), vec![Ok(answer.clone().into())]));
     let request = Request::get("/api/v1/namespaces/a/pods/web-pod12345").body(Vec::new()).expect("it is a request");
-    if let Ok(found) = run(async { Reader::new(client(answer), &http::Uri::default()).read_one::<Pod>(request).await }) {
+    if let Ok(found) = run(async { Reader::new(client(answer), &http::Uri::default()).read_one::<Pod>(request).await })
+    {
         let is_absent = serde_json::from_slice(&bytes).is_ok_and(|status: Status| {
             status.reason == "NotFound" && status.details.is_some_and(|details| details.name == "web-pod12345")
         });

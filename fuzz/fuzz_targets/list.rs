@@ -34,7 +34,8 @@ fuzz_target!(|pages: Vec<(u16, Vec<Edit>)>| {
         Some((code, vec![Ok(body.into())]))
     };
     let source = Source { what: "pods", path: "/api/v1/pods".into(), labels: None, metadata_only: false, is_stale };
-    let Ok((pods, reached)) = run(async { list(&Reader::new(client(answer), &http::Uri::default()), &source, |_: &Pod| true).await })
+    let Ok((pods, reached)) =
+        run(async { list(&Reader::new(client(answer), &http::Uri::default()), &source, |_: &Pod| true).await })
     else {
         return;
     };

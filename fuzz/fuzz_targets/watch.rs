@@ -87,14 +87,20 @@ fn delivered(body: Pieces) -> (Vec<Delivered>, Option<u64>) {
         });
         let source = Source { what: "pods", path: "/api/v1/pods".into(), labels: None, metadata_only: false, is_stale };
         let listing = Synced::new(1).watch("pods", &None);
-        let watch = listwatch::run(Reader::new(client, &http::Uri::default()), source, virtual_env(), listing, |change: Change<Pod>| {
-            changes.lock().unwrap().extend(match change {
-                Change::Snapshot { .. } => None,
-                Change::Applied(pod) => Some(("applied", Some(pod), 0)),
-                Change::Deleted(pod) => Some(("deleted", Some(pod), 0)),
-                Change::Progress(version) => Some(("progress", None, version)),
-            });
-        });
+        let watch = listwatch::run(
+            Reader::new(client, &http::Uri::default()),
+            source,
+            virtual_env(),
+            listing,
+            |change: Change<Pod>| {
+                changes.lock().unwrap().extend(match change {
+                    Change::Snapshot { .. } => None,
+                    Change::Applied(pod) => Some(("applied", Some(pod), 0)),
+                    Change::Deleted(pod) => Some(("deleted", Some(pod), 0)),
+                    Change::Progress(version) => Some(("progress", None, version)),
+                });
+            },
+        );
         tokio::select! { () = watch => unreachable!("it never ends"), () = over.notified() => {} }
         let from = next.lock().unwrap().take();
         (changes.into_inner().unwrap(), from)

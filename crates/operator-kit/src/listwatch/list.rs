@@ -1,5 +1,7 @@
 //! Lists, page by page. The number of objects per page follows from their size, because the API server cannot limit a page in bytes.
 
+use std::time::Duration;
+
 use kube::core::{Request, params::ListParams};
 use serde::Deserialize;
 
@@ -17,6 +19,9 @@ const FIRST_PAGE: u32 = 100;
 
 /// The factor by which pages grow and shrink at most.
 const STEP: u32 = 4;
+
+/// The wait before a failed page is requested again.
+const PAGE_RETRY: Duration = Duration::from_millis(500);
 
 /// A page of a list.
 #[derive(Deserialize)]
@@ -69,7 +74,7 @@ pub async fn list<T: Watched>(
     }
 }
 
-/// Reads a page. Returns it with its size in bytes.
+/// Reads a page. Returns it with its size in bytes. If a page after the first cannot be read, it is requested once more.
 async fn read_page<T: Watched>(
     reader: &Reader,
     source: &Source,
@@ -77,13 +82,31 @@ async fn read_page<T: Watched>(
 ) -> Result<(List<T>, usize), ReadError> {
     let request = Request::new(source.path.as_str());
     let page = if source.metadata_only { request.list_metadata(params) } else { request.list(params) };
+    let page = page.map_err(kube::Error::BuildRequest)?;
+    let again = params.continue_token.is_some().then(|| page.clone());
     // A page of one object cannot shrink, so it has no limit.
     let max_bytes = if params.limit == Some(1) { usize::MAX } else { LARGE };
-    reader.read_page(page.map_err(kube::Error::BuildRequest)?, max_bytes).await
+    match (reader.read_page(page, max_bytes).await, again) {
+        // There may be hundreds of pages, and a failure would begin with the first one again.
+        (Err(error), Some(again)) if is_transient(&error) => {
+            tokio::time::sleep(PAGE_RETRY).await;
+            reader.read_page(again, max_bytes).await
+        }
+        (page, _) => page,
+    }
 }
 
 /// The limit of the next page, after one with this limit and size: as many objects as fill half of the largest page.
 pub(super) fn next_limit(limit: u32, bytes: usize) -> u32 {
     let fit = LARGE / 2 * usize::try_from(limit).unwrap_or(usize::MAX) / bytes.max(1);
     u32::try_from(fit).unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE.min(limit.saturating_mul(STEP)))
+}
+
+/// Whether the same request may succeed a moment later.
+fn is_transient(error: &ReadError) -> bool {
+    match error {
+        ReadError::Api(kube::Error::Api(status)) => status.code == 429 || status.code >= 500,
+        ReadError::Api(kube::Error::SerdeError(_)) | ReadError::TooLarge(_) => false,
+        _ => true,
+    }
 }

@@ -159,6 +159,44 @@ async fn watches_that_end_immediately_are_logged() {
     logged(&asked, &["cannot watch things: the watch ends as soon as it is idle", "answers for things again"]);
 }
 
+/// A list of two pages, of which each is refused as often as it says, and how often each was asked for.
+async fn pages(refused: [usize; 2]) -> (Result<(usize, u64), ReadError>, [usize; 2]) {
+    let asked = Arc::new(Mutex::new([0; 2]));
+    let noted = Arc::clone(&asked);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let page = usize::from(request.uri().query().is_some_and(|query| query.contains("continue=")));
+        let mut noted = noted.lock().unwrap();
+        noted[page] += 1;
+        let (code, text) = match (noted[page] > refused[page], page) {
+            (false, _) => (429, "Too many requests"),
+            (true, 0) => (200, r#"{"metadata":{"resourceVersion":"7","continue":"on"},"items":[{"version":1}]}"#),
+            (true, _) => (200, r#"{"metadata":{"resourceVersion":"7"},"items":[{"version":2}]}"#),
+        };
+        let response = Response::builder().status(code).body(Body::from(text.as_bytes().to_vec())).unwrap();
+        async move { Ok::<_, BoxError>(response) }
+    });
+    let path = "/things".to_owned();
+    let source = Source { what: "things", path, labels: None, metadata_only: false, is_stale };
+    let reader = Reader::untraced(Client::new(service, "default"));
+    let listed = list(&reader, &source, |_: &Thing| true).await.map(|(items, version)| (items.len(), version));
+    let asked = *asked.lock().unwrap();
+    (listed, asked)
+}
+
+#[tokio::test]
+async fn a_page_that_cannot_be_read_does_not_cost_those_before_it() {
+    let (listed, asked) = pages([0, 1]).await;
+    assert_eq!((listed.unwrap(), asked), ((2, 7), [1, 2]));
+    for (refused, expected) in [([1, 0], [1, 0]), ([0, 2], [1, 2])] {
+        let (listed, asked) = pages(refused).await;
+        assert!(listed.is_err());
+        assert_eq!(
+            asked, expected,
+            "the first page costs nothing that was read, and none is asked for again and again"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_response_without_items_is_not_an_empty_list() {
     for (items, expected) in [(r#","items":[]"#, Some(0)), (r#","items":null"#, Some(0)), ("", None)] {
