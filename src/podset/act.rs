@@ -9,7 +9,7 @@ mod delete;
 mod prepare;
 
 pub use batch::Done;
-pub use create::needs_template;
+pub use create::bytes_to_read;
 
 /// What the fuzz targets call.
 #[cfg(fuzzing)]

@@ -20,8 +20,7 @@ use crate::api::{self, PodSet};
 use leadership::env::Env;
 use operator_kit::{
     ObjectKey,
-    client::Clients,
-    fair::FairSemaphore,
+    client::{Clients, FairBudget},
     listwatch::{Scope, Source},
     lock,
     meta::Uid,
@@ -54,9 +53,6 @@ pub struct Parts {
     pub installation: String,
 }
 
-/// How many sets with large templates create pods at a time. Each has its template in memory, and up to 1 MiB of requests or one request.
-const LARGE_TEMPLATES: usize = 8;
-
 /// What all stages of the pipeline share.
 pub struct Context {
     pub env: Env,
@@ -69,7 +65,7 @@ pub struct Context {
     pub observed: Arc<Observed>,
     pub queue: Queue,
     /// Bounds the memory for large templates and for the pods created from them.
-    pub templates: FairSemaphore,
+    pub templates: FairBudget,
     /// The state of each set that no worker reconciles now.
     states: Mutex<HashMap<Uid, Box<SetState>>>,
 }
@@ -84,7 +80,7 @@ impl Context {
             others: Others::new(installation, &metrics),
             observed: Arc::new(Observed::new(rules.cache)),
             default_spec: pod::default_spec(&default_image),
-            templates: FairSemaphore::new(LARGE_TEMPLATES),
+            templates: FairBudget::default(),
             states: Mutex::default(),
             env,
             clients,

@@ -19,8 +19,8 @@ use super::{
 };
 use operator_kit::{
     ObjectKey,
+    client::Room,
     failures::{Failures, Waits},
-    fair::Permit,
     meta::Uid,
     runner::Next,
     telemetry::spans,
@@ -48,14 +48,15 @@ pub struct Pass<'a> {
 enum Needed {
     /// The sets and pods of the namespace: the set was not read in this term, or the cache may have forgotten pods of it.
     Namespace,
-    /// The set: it may be gone, or the cache does not keep its template.
-    Set,
+    /// The set: it may be gone, or the cache does not keep its template, of so many bytes.
+    Set(Option<usize>),
 }
 
-/// The set, as it was read in this pass, and the permit for its template, if that is large.
+/// The set, as it was read in this pass, and the memory that is reserved for its template and the pods created from it.
 struct Known {
     set: Option<Set>,
-    room: Option<Permit>,
+    room: Option<Room>,
+    bytes: Option<usize>,
 }
 
 /// A plan that can be carried out.
@@ -63,7 +64,7 @@ struct Ready {
     view: View,
     plan: Plan,
     /// Held until the pods are created.
-    _room: Option<Permit>,
+    _room: Option<Room>,
 }
 
 impl Pass<'_> {
@@ -101,14 +102,14 @@ impl Pass<'_> {
                 None => return Ok(ready(view, plan, known)),
                 Some(Needed::Namespace) => self.take_over.read(self.context, &view.set).await?,
                 // The set changed while it was read. End the pass, so that other sets can use the memory for templates.
-                Some(Needed::Set) if known.is_some() => return Err(Next::At(self.context.env.now())),
-                Some(Needed::Set) => {
-                    let needs_room = act::needs_template(&view.set, &plan);
-                    let room = needs_room.then(|| self.context.templates.try_acquire(&self.key.namespace)).flatten();
-                    if needs_room && room.is_none() {
+                Some(Needed::Set(_)) if known.is_some() => return Err(Next::At(self.context.env.now())),
+                Some(Needed::Set(bytes)) => {
+                    let take = |bytes| self.context.templates.try_take(&self.key.namespace, bytes);
+                    let room = bytes.and_then(take);
+                    if bytes.is_some() && room.is_none() {
                         return self.without_room(view, plan, state).await;
                     }
-                    known = Some(Known { set: self.read_set(&view, state).await?, room });
+                    known = Some(Known { set: self.read_set(&view, state).await?, room, bytes });
                 }
             }
         }
@@ -152,13 +153,13 @@ impl Pass<'_> {
         if view.is_unread && (plan.has_work() || !is_reported()) {
             return Some(Needed::Namespace);
         }
-        let needs_template = act::needs_template(&view.set, plan);
+        let bytes = act::bytes_to_read(&view.set, plan);
         let is_known = match known {
-            Some(known) => !needs_template || known.has_template(&view.set),
+            Some(known) => bytes.is_none() || known.has_template(&view.set, bytes),
             // The watch of pods may be ahead of the watch of sets: pods may be gone because their set was deleted.
-            None => !needs_template && !plan.creates_in_doubt(&view.set, state),
+            None => bytes.is_none() && !plan.creates_in_doubt(&view.set, state),
         };
-        (!is_known).then_some(Needed::Set)
+        (!is_known).then_some(Needed::Set(bytes))
     }
 
     /// Reads the set; `None`: it is gone, and the cache knows it.
@@ -180,7 +181,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Handles a set without a permit for its template: it creates nothing. If nothing else is left to do, reports and ends the pass,
+    /// Handles a set whose template finds no room in memory: it creates nothing. If nothing else is left to do, reports and ends the pass,
     /// because the worker has other sets to work on.
     async fn without_room(&self, view: View, plan: Plan, state: &mut SetState) -> Result<Ready, Next> {
         let others = Plan { create: Vec::new(), prepare: None, ..plan.clone() };
@@ -214,10 +215,10 @@ impl Pass<'_> {
 }
 
 impl Known {
-    /// Whether this has the template of this set, and a permit for it.
-    fn has_template(&self, set: &Set) -> bool {
+    /// Whether this is the template of this set, and no more bytes are needed than were reserved.
+    fn has_template(&self, set: &Set, bytes: Option<usize>) -> bool {
         let is_current = |read: &Set| read.uid == set.uid && read.generation == set.generation;
-        self.room.is_some() && self.set.as_ref().is_some_and(is_current)
+        self.set.as_ref().is_some_and(is_current) && bytes <= self.bytes
     }
 }
 
@@ -257,7 +258,7 @@ impl Names for NamesIn<'_> {
 /// The plan, with the template that was read if the cache does not keep it.
 fn ready(view: View, plan: Plan, known: Option<Known>) -> Ready {
     match known {
-        Some(Known { set: Some(read), room }) if act::needs_template(&view.set, &plan) => {
+        Some(Known { set: Some(read), room, .. }) if act::bytes_to_read(&view.set, &plan).is_some() => {
             let set = Arc::new(Set { wanted: read.wanted, ..Set::clone(&view.set) });
             Ready { view: View { set, ..view }, plan, _room: room }
         }

@@ -2,18 +2,18 @@
 //!
 //! The watches of a standby may have stalled while others led. So before the first write to a set in a term, all PodSets and pods of its
 //! namespace are listed, including pods without the label: once per namespace and term, and again for a set that begins to wait for terminations. The first reconcile that needs the lists makes
-//! them, and others wait for it. A set that is not in a list of all sets from this term is younger than the term, and needs no read. This
+//! them, and other sets of the namespace are queued when it has. A set that is not in a list of all sets from this term is younger than the term, and needs no read. This
 //! file only reads.
 //!
 //! Of the objects in a list, only those that the caches do not know in this state are kept in memory.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex},
 };
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::OnceCell;
+use tokio::sync::Semaphore;
 use tracing::warn;
 
 use super::{
@@ -21,11 +21,13 @@ use super::{
     observe::{Pod, Set},
 };
 use operator_kit::{
+    ObjectKey,
     client::ReadError,
     failures::{Failures, Waits},
     listwatch::{self, Scope, Source},
     lock,
     meta::Uid,
+    queue,
     runner::Next,
     text::in_full,
 };
@@ -33,25 +35,42 @@ use operator_kit::{
 /// The first and the longest wait after a failed read.
 const RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(8));
 
+/// How many namespaces are read at a time, each by a worker of the controller.
+const NAMESPACES_AT_ONCE: usize = 16;
+
+/// How long a reconcile waits for its turn to read.
+const TURN: SignedDuration = SignedDuration::from_millis(200);
+
 /// Which sets still need a read in this term.
-#[derive(Debug, Default)]
-pub struct TakeOver(Mutex<State>);
+#[derive(Debug)]
+pub struct TakeOver {
+    state: Mutex<State>,
+    slots: Semaphore,
+}
 
 #[derive(Debug, Default)]
 struct State {
     /// The sets that are older than the term; `None` while they are not known.
     preexisting: Option<HashSet<Uid>>,
     /// The read of each namespace.
-    namespaces: HashMap<Arc<str>, Arc<Read>>,
-    /// The reads for sets whose pods the cache may have forgotten since.
-    rereads: HashMap<Uid, Arc<Read>>,
+    namespaces: HashMap<Arc<str>, Shared>,
+    /// The last read of each namespace for sets whose pods the cache may have forgotten since.
+    rereads: HashMap<Arc<str>, Shared>,
+    /// The sets that need such a read.
+    reread: HashMap<Uid, Shared>,
 }
+
+/// A read that several sets need.
+type Shared = Arc<Mutex<Read>>;
 
 /// The lists of the sets and pods of a namespace.
 #[derive(Debug, Default)]
 struct Read {
-    is_done: OnceCell<()>,
-    tries: Mutex<Tries>,
+    is_begun: bool,
+    is_done: bool,
+    tries: Tries,
+    /// The sets that wait for its end.
+    waiting: BTreeSet<ObjectKey>,
 }
 
 /// The failed tries of a read.
@@ -61,40 +80,75 @@ struct Tries {
     again: Option<Timestamp>,
 }
 
+impl Default for TakeOver {
+    fn default() -> Self {
+        TakeOver { state: Mutex::default(), slots: Semaphore::new(NAMESPACES_AT_ONCE) }
+    }
+}
+
 impl TakeOver {
     /// Begins a term: every set needs a read before its first write.
     pub fn begin(&self) {
-        *lock(&self.0) = State::default();
+        *lock(&self.state) = State::default();
     }
 
     /// Whether the set must be read before its first write, according to this rule.
     pub fn is_unread(&self, set: &Set, rule: fn(may_be_older: bool, is_read: bool) -> bool) -> bool {
-        let state = lock(&self.0);
+        let state = lock(&self.state);
         let may_be_older = state.preexisting.as_ref().is_none_or(|preexisting| preexisting.contains(&set.uid));
-        let reread = state.rereads.get(&set.uid);
+        let reread = state.reread.get(&set.uid);
         let read = reread.or_else(|| state.namespaces.get(&set.key.namespace));
-        rule(may_be_older || reread.is_some(), read.is_some_and(|read| read.is_done.initialized()))
+        rule(may_be_older || reread.is_some(), read.is_some_and(|read| lock(read).is_done))
     }
 
     /// The cache may have forgotten pods of this set that count now. Its namespace is read again before its next write. A read in progress
     /// may be too old for that.
     pub fn require_reread(&self, set: &Set) {
-        lock(&self.0).rereads.insert(set.uid.clone(), Arc::default());
+        let mut state = lock(&self.state);
+        let read = state.rereads.entry(set.key.namespace.clone()).or_default();
+        if lock(read).is_begun {
+            *read = Shared::default();
+        }
+        let read = read.clone();
+        state.reread.insert(set.uid.clone(), read);
     }
 
-    /// Reads the namespace of a set, or waits for another reconcile that reads it.
+    /// Reads the namespace of a set.
     ///
     /// # Errors
     ///
-    /// When to try again, if the read has failed.
+    /// When to try again: if another reconcile is reading the namespace, if too many namespaces are being read, or if the read fails. Sets
+    /// that wait for another reconcile are queued when it has read.
     pub async fn read(&self, context: &Context, set: &Set) -> Result<(), Next> {
-        let namespace = &set.key.namespace;
-        let read = {
-            let mut state = lock(&self.0);
-            let reread = state.rereads.get(&set.uid).cloned();
+        let (namespace, env) = (&set.key.namespace, &context.env);
+        let shared = {
+            let mut state = lock(&self.state);
+            let reread = state.reread.get(&set.uid).cloned();
             reread.unwrap_or_else(|| state.namespaces.entry(namespace.clone()).or_default().clone())
         };
-        read.is_done.get_or_try_init(|| read.try_read(context, Some(namespace.clone()))).await.copied()
+        let _slot = {
+            let mut read = lock(&shared);
+            if read.is_done {
+                return Ok(());
+            }
+            if read.is_begun {
+                read.waiting.insert(set.key.clone());
+                return Err(Next::Resync);
+            }
+            if let Some(again) = read.tries.again.filter(|again| env.now() < *again) {
+                return Err(Next::At(again));
+            }
+            let slot = self.slots.try_acquire().map_err(|_| Next::At(env.now() + env.jittered(TURN, 0.5)))?;
+            read.is_begun = true;
+            slot
+        };
+        let scope = Some(namespace.clone());
+        let result = read_scope(context, &scope).await;
+        let mut read = lock(&shared);
+        std::mem::take(&mut read.waiting).into_iter().for_each(|key| context.queue.add(key, queue::READ));
+        read.is_done = result.is_ok();
+        read.is_begun = read.is_done;
+        result.map_err(|error| Next::Retry(read.tries.failed(context, &scope, &error)))
     }
 
     /// Lists all sets, to learn which of them are older than the term.
@@ -109,18 +163,7 @@ impl TakeOver {
                 }
             });
         }
-        lock(&self.0).preexisting = Some(preexisting);
-    }
-}
-
-impl Read {
-    async fn try_read(&self, context: &Context, scope: Scope) -> Result<(), Next> {
-        let again = lock(&self.tries).again;
-        if let Some(again) = again.filter(|again| context.env.now() < *again) {
-            return Err(Next::At(again));
-        }
-        let read = read_scope(context, &scope).await;
-        read.map_err(|error| Next::Retry(lock(&self.tries).failed(context, &scope, &error)))
+        lock(&self.state).preexisting = Some(preexisting);
     }
 }
 
@@ -171,8 +214,8 @@ mod tests {
     use super::*;
     use crate::podset::{promise::Rules, testing};
 
-    fn done() -> Arc<Read> {
-        Arc::new(Read { is_done: OnceCell::new_with(Some(())), ..Read::default() })
+    fn done() -> Shared {
+        Arc::new(Mutex::new(Read { is_begun: true, is_done: true, ..Read::default() }))
     }
 
     #[test]
@@ -190,7 +233,7 @@ mod tests {
         ] {
             let take_over = TakeOver::default();
             let namespaces = read.into_iter().map(|namespace| (namespace, done())).collect();
-            *lock(&take_over.0) = State { preexisting, namespaces, ..State::default() };
+            *lock(&take_over.state) = State { preexisting, namespaces, ..State::default() };
             assert_eq!(take_over.is_unread(&set, Rules::default().is_unread), expected, "{take_over:?}");
         }
     }
@@ -200,11 +243,20 @@ mod tests {
         let (take_over, set) = (TakeOver::default(), testing::set(1));
         let other = Set { uid: "another".into(), ..testing::set(1) };
         let is_unread = |set| take_over.is_unread(set, Rules::default().is_unread);
-        lock(&take_over.0).namespaces.insert(set.key.namespace.clone(), done());
+        lock(&take_over.state).namespaces.insert(set.key.namespace.clone(), done());
         assert!(!is_unread(&set));
         take_over.require_reread(&set);
         assert!(is_unread(&set) && !is_unread(&other));
-        lock(&take_over.0).rereads.insert(set.uid.clone(), done());
+        let reread = || lock(&take_over.state).reread[&set.uid].clone();
+        let first = reread();
+        take_over.require_reread(&set);
+        assert!(Arc::ptr_eq(&first, &reread()), "one read is enough for both");
+        lock(&first).is_begun = true;
+        // The read in progress may be too old.
+        take_over.require_reread(&set);
+        lock(&first).is_done = true;
+        assert!(is_unread(&set));
+        *lock(&reread()) = Read { is_begun: true, is_done: true, ..Read::default() };
         assert!(!is_unread(&set));
         take_over.begin();
         assert!(is_unread(&set) && is_unread(&other), "another term");

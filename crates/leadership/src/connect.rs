@@ -111,6 +111,7 @@ fn without_output(error: AuthError) -> Result<AuthError, PluginFailed> {
         | AuthError::MissingCommand
         | AuthError::ExecMissingClusterInfo
         | AuthError::ReadTokenFile(..) => return Ok(error),
+        AuthError::AuthExec(_) => "is not supported, or printed no usable credentials".to_owned(),
         _ => "printed no usable credentials".to_owned(),
     }))
 }
@@ -157,7 +158,7 @@ pub fn connector(config: &Config, user_timeout: Option<Duration>) -> Result<Conn
 pub fn ungated(
     config: &Config,
     connector: Connector,
-) -> kube::Result<legacy::Client<impl legacy::connect::Connect + Clone + Send + Sync + 'static, Body>> {
+) -> Result<legacy::Client<impl legacy::connect::Connect + Clone + Send + Sync + 'static, Body>, ConnectError> {
     let mut builder = legacy::Client::builder(TokioExecutor::new());
     builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).retry_canceled_requests(false);
     Ok(builder.build(config.rustls_https_connector_with_connector(connector)?))
@@ -168,7 +169,11 @@ pub fn ungated(
 /// # Errors
 ///
 /// If the certificates of the configuration cannot be used.
-pub fn gated(config: &Config, connector: Connector, may_leave: fn(&WritePermit) -> bool) -> kube::Result<Connections> {
+pub fn gated(
+    config: &Config,
+    connector: Connector,
+    may_leave: fn(&WritePermit) -> bool,
+) -> Result<Connections, ConnectError> {
     Ok(pool(config.rustls_https_connector_with_connector(gate(connector, may_leave))?))
 }
 
@@ -178,7 +183,7 @@ pub fn gated(config: &Config, connector: Connector, may_leave: fn(&WritePermit) 
 /// # Errors
 ///
 /// If the credentials or headers cannot be used.
-pub fn client<S, B>(config: &Config, connections: S) -> kube::Result<Client>
+pub fn client<S, B>(config: &Config, connections: S) -> Result<Client, ConnectError>
 where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,

@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The bytes of one budget.
-const TOTAL: u32 = 8 << 20;
+pub const TOTAL: u32 = 8 << 20;
 
 /// A body of at most this many bytes takes nothing from the budget.
 const SMALL: usize = 64 << 10;

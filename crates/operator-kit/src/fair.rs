@@ -14,7 +14,6 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use futures::FutureExt;
 use tokio::sync::oneshot;
 
 use crate::lock;
@@ -23,9 +22,9 @@ use crate::lock;
 /// 100 ms, are complete after 4.3 s with 3, after 6.3 s with 1, and after 3.1 s without a limit (simulated).
 pub const HELD_PER_FREE: usize = 3;
 
-/// Rule 2: whether a namespace that holds `held` places may take another one, if `stays_free` places remain for others then.
-fn is_fair(held: usize, stays_free: usize) -> bool {
-    held == 0 || held < HELD_PER_FREE * stays_free
+/// Rule 2: whether a namespace that holds `held` may take `more` and leave `stays_free`.
+pub fn is_fair(held: usize, more: usize, stays_free: usize) -> bool {
+    held == 0 || held + more <= HELD_PER_FREE * stays_free
 }
 
 /// How many items of a namespace are served before a waiting repetition.
@@ -102,7 +101,7 @@ impl<T> FairQueue<T> {
     pub fn pop(&mut self) -> Option<(Arc<str>, T)> {
         let stays_free = self.places.checked_sub(self.held + 1)?;
         let has_room =
-            |namespace: &Arc<str>| self.shares.get(namespace).is_some_and(|share| is_fair(share.held, stays_free));
+            |namespace: &Arc<str>| self.shares.get(namespace).is_some_and(|share| is_fair(share.held, 1, stays_free));
         let turn = self.turns.iter().position(has_room)?;
         let namespace = self.turns.remove(turn)?;
         let share = self.shares.get_mut(&namespace)?;
@@ -150,11 +149,6 @@ impl FairSemaphore {
         lock(&self.0).push(namespace, sender, false);
         self.hand_out();
         permit.await.ok()
-    }
-
-    /// A permit for this namespace, if it may have one now.
-    pub fn try_acquire(&self, namespace: &Arc<str>) -> Option<Permit> {
-        self.acquire(namespace).now_or_never()?
     }
 
     /// Hands out permits while there are any for those that wait.

@@ -36,6 +36,9 @@ pub const POD: Trigger = "pod";
 /// A term began.
 pub const TERM: Trigger = "term";
 
+/// A read that the key waited for is over.
+pub const READ: Trigger = "read";
+
 /// The key was at rest for a long time.
 pub const RESYNC: Trigger = "resync";
 

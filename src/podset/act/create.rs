@@ -51,9 +51,12 @@ fn at_once(bytes: usize) -> usize {
     (BYTES_AT_ONCE / bytes.max(1)).clamp(1, AT_ONCE)
 }
 
-/// Whether a plan needs the template of the set, and that is not in memory.
-pub fn needs_template(set: &Set, plan: &Plan) -> bool {
-    set.is_trimmed() && (!plan.create.is_empty() || plan.prepare.is_some())
+/// How many bytes a plan needs if the template must be read first: the template, and one copy for each create in flight. `None`: the
+/// template is in memory, or nothing is created.
+pub fn bytes_to_read(set: &Set, plan: &Plan) -> Option<usize> {
+    let bytes = set.template_bytes();
+    let pods = plan.create.len().max(usize::from(plan.prepare.is_some()));
+    (set.is_trimmed() && pods > 0).then(|| bytes * (1 + at_once(bytes).min(pods)))
 }
 
 /// Creates pods.
@@ -237,10 +240,32 @@ fn handle_taken(batch: Batch<'_>, name: &str, found: Option<Box<Pod>>, done: &mu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::podset::testing;
+
+    fn plan(creates: u32) -> Plan {
+        let create = |_| Creation { name: String::new(), replacements: 0, is_repeated: false, former: None };
+        Plan { create: (0..creates).map(create).collect(), ..Plan::default() }
+    }
+
+    /// What is to be read for so many creates of a set whose template has so many bytes and is not in memory.
+    fn to_read(bytes: usize, creates: u32) -> Option<usize> {
+        let mut set = testing::set(10);
+        set.wanted.as_mut().unwrap().template = PodsLike::Large(bytes);
+        bytes_to_read(&set, &plan(creates))
+    }
 
     #[test]
     fn the_larger_a_template_the_fewer_creates_are_under_way() {
         let cases = [(0, AT_ONCE), (8 << 10, AT_ONCE), (20 << 10, 51), (1 << 19, 2), (1 << 20, 1), (3 << 20, 1)];
         assert_eq!(cases.map(|(bytes, _)| (bytes, at_once(bytes))), cases);
+    }
+
+    #[test]
+    fn memory_is_reserved_for_the_template_and_creates_in_flight() {
+        assert_eq!(to_read(20_000, 0), None);
+        assert_eq!(to_read(20_000, 3), Some(80_000));
+        assert_eq!(to_read(20_000, 1000), Some(20_000 * 53));
+        assert_eq!(to_read(2_000_000, 10), Some(4_000_000));
+        assert_eq!(bytes_to_read(&testing::set(1), &plan(1)), None, "it is in memory");
     }
 }

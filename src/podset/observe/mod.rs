@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use jiff::Timestamp;
 
 pub use pod::{Phase, Pod, Seen};
-pub use pods::Pods;
+pub use pods::{Pods, Urgency};
 pub use rules::{CacheRules, Owner, QUARANTINE};
 pub use set::{PodsLike, Set, Wanted, Whole};
 pub use sets::{Effects, Sets};
@@ -85,7 +85,11 @@ impl Caches {
     /// The sets whose pods have changed since the last call, except the one that is being worked on, and whether that is urgent.
     pub fn take_touched(&mut self, working_on: Option<&ObjectKey>) -> Vec<(ObjectKey, bool)> {
         let touched = self.pods.take_touched();
-        let known = |(owner, is_urgent)| Some((self.sets.key_of(&owner)?.clone(), is_urgent));
+        let known = |(owner, urgency)| {
+            let key = self.sets.key_of(&owner)?;
+            let waits = || self.sets.get(key).is_some_and(|set| set.waits_for_termination());
+            Some((key.clone(), urgency == Urgency::Urgent || (urgency == Urgency::Ended && waits())))
+        };
         touched.into_iter().filter_map(known).filter(|(key, _)| Some(key) != working_on).collect()
     }
 

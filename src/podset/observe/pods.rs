@@ -27,6 +27,28 @@ use operator_kit::{
 
 mod listed;
 
+/// How urgent a change of a set's pods is.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Urgency {
+    /// The status may say something else.
+    #[default]
+    CanWait,
+    /// A pod that was being deleted has ended: urgent if its set waits for that.
+    Ended,
+    /// A live or ready pod may no longer be so. Or the last pod has become ready, and people wait for that.
+    Urgent,
+}
+
+impl Urgency {
+    fn of(is_urgent: bool, has_ended: bool) -> Self {
+        match (is_urgent, has_ended) {
+            (true, _) => Urgency::Urgent,
+            (false, true) => Urgency::Ended,
+            (false, false) => Urgency::CanWait,
+        }
+    }
+}
+
 /// The pods that carry our label, and those of our sets that lost it.
 #[derive(Debug)]
 pub struct Pods {
@@ -40,8 +62,8 @@ pub struct Pods {
     names: TakenNames,
     /// How far each watch has come.
     high_water: HighWater,
-    /// Owners whose pods have changed since the last [`Pods::take_touched`], and whether that is urgent.
-    touched: BTreeMap<Owner, bool>,
+    /// Owners whose pods have changed since the last [`Pods::take_touched`].
+    touched: BTreeMap<Owner, Urgency>,
     /// Whether a term of this process has begun. Until then, nobody reads missing pods.
     has_led: bool,
     /// The pods that went missing before, in the order of time.
@@ -102,15 +124,15 @@ impl Pods {
         self.high_water.raise(scope, version);
     }
 
-    /// The owners whose pods have changed since the last call, and whether that is urgent. Urgent: a live or ready pod may no longer be so, a
-    /// pod that was being deleted has ended, or the last pod has become ready, and people wait for that.
-    pub fn take_touched(&mut self) -> BTreeMap<Owner, bool> {
+    /// The owners whose pods have changed since the last call.
+    pub fn take_touched(&mut self) -> BTreeMap<Owner, Urgency> {
         std::mem::take(&mut self.touched)
     }
 
-    fn touch(&mut self, pod: &Pod, is_urgent: bool) {
+    fn touch(&mut self, pod: &Pod, urgency: Urgency) {
         if let Some(owner) = self.rules.owner_of(pod) {
-            *self.touched.entry(owner).or_default() |= is_urgent;
+            let known = self.touched.entry(owner).or_default();
+            *known = urgency.max(*known);
         }
     }
 
@@ -146,7 +168,7 @@ impl Pods {
                     self.remove(&former, now);
                 }
                 self.names.stranger_gone(&pod.key);
-                self.touch(&pod, false);
+                self.touch(&pod, Urgency::CanWait);
                 self.index.insert(Seen { is_missing, ..Seen::new(pod, now) });
             }
         }
@@ -178,11 +200,11 @@ impl Pods {
         let has_ended = former.is_ending() && !seen.is_ending();
         let has_become_ready = !former.is_ready() && seen.is_ready();
         if former.pod.owner != pod.owner {
-            self.touch(&former.pod, true);
+            self.touch(&former.pod, Urgency::Urgent);
         }
         if !former.pod.is_same(&pod) || former.is_missing || may_go_now {
             let is_complete = has_become_ready && self.are_all_ready(&pod);
-            self.touch(&pod, is_lost || has_ended || may_go_now || is_complete);
+            self.touch(&pod, Urgency::of(is_lost || may_go_now || is_complete, has_ended));
         }
     }
 
@@ -206,7 +228,7 @@ impl Pods {
         if self.rules.owner_of(&seen.pod).and_then(|owner| waits(&owner)).is_some_and(may_count) {
             seen.lost(pod.version);
             let lost = seen.pod.clone();
-            self.touch(&lost, true);
+            self.touch(&lost, Urgency::Urgent);
             if !self.has_led {
                 self.lost.push_back((now, lost.uid.clone()));
             }
@@ -218,7 +240,7 @@ impl Pods {
     /// Removes a pod. Its name is not reused during the quarantine.
     fn remove(&mut self, uid: &Uid, now: Timestamp) {
         let Some(seen) = self.index.remove(uid) else { return };
-        self.touch(&seen.pod, seen.is_live() || seen.is_ending());
+        self.touch(&seen.pod, Urgency::of(seen.is_live(), seen.is_ending()));
         self.names.pod_ended(seen.pod.key.clone(), now);
     }
 

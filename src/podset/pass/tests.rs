@@ -117,9 +117,10 @@ async fn a_large_template_is_read_once_for_all_pods_of_a_pass() {
         asked,
         ["GET web", "POST controllerrevisions", "POST pods 100000 of 1", "POST pods 100000 of 1", "PATCH status"]
     );
-    let templates = &play.controller.context.templates;
-    let free: Vec<_> = std::iter::from_fn(|| templates.try_acquire(&"default".into())).collect();
-    assert_eq!(free.len(), 6, "nothing is held any more");
+    assert!(
+        play.controller.context.templates.try_take(&"default".into(), usize::MAX).is_some(),
+        "nothing is held any more"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,9 +131,14 @@ async fn pods_follow_the_spec_that_was_read_if_it_is_newer() {
         asked,
         ["GET web", "POST controllerrevisions", "POST pods 100000 of 2", "POST pods 100000 of 2", "PATCH status"]
     );
-    // A small one is in memory.
+    // Less room than was taken is enough, and one that is small needs none.
     let play = Play::new(stored(1, 10, LARGE), stored(2, 11, 7), None);
     assert_eq!(play.pass().await.0[..3], ["GET web", "POST controllerrevisions", "POST pods 7 of 2"]);
+    // More room is taken first.
+    let play = Play::new(stored(1, 10, LARGE), stored(2, 11, 2 * LARGE), None);
+    let (asked, next) = play.pass().await;
+    assert_eq!((&asked[..], next), (&["GET web".to_owned()][..], Next::At(play.controller.context.env.now())));
+    assert_eq!(play.pass().await.0[..3], ["GET web", "POST controllerrevisions", "POST pods 200000 of 2"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,7 +152,7 @@ async fn a_template_outdated_during_its_read_creates_no_pod() {
 async fn a_set_without_room_for_its_template_waits_and_writes_its_status() {
     let play = Play::new(stored(1, 10, LARGE), stored(1, 10, LARGE), None);
     let context = &play.controller.context;
-    let others: Vec<_> = std::iter::from_fn(|| context.templates.try_acquire(&"default".into())).collect();
+    let others = context.templates.try_take(&"default".into(), usize::MAX).unwrap();
     let (asked, next) = play.pass().await;
     let Next::At(again) = next else { panic!("{next:?}") };
     assert_eq!(asked, ["PATCH status"]);

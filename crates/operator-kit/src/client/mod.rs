@@ -5,6 +5,7 @@
 
 mod connect;
 mod counted;
+mod fair_budget;
 mod reader;
 mod traced;
 mod writer;
@@ -15,6 +16,7 @@ use kube::Config;
 
 pub use self::{
     connect::{AGENT, Purpose, connect},
+    fair_budget::{FairBudget, Room},
     reader::{ReadError, Reader, response_error, status},
     writer::{Answer, WRITES_OF_A_NAMESPACE, Writer},
 };

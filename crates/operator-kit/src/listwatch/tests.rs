@@ -177,7 +177,7 @@ async fn pages(refused: [usize; 2]) -> (Result<(usize, u64), ReadError>, [usize;
     });
     let path = "/things".to_owned();
     let source = Source { what: "things", path, labels: None, metadata_only: false, is_stale };
-    let reader = Reader::untraced(Client::new(service, "default"));
+    let reader = Reader::new(Client::new(service, "default"), &http::Uri::default());
     let listed = list(&reader, &source, |_: &Thing| true).await.map(|(items, version)| (items.len(), version));
     let asked = *asked.lock().unwrap();
     (listed, asked)

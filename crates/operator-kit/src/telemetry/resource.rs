@@ -34,6 +34,7 @@ impl Resource {
         // The SDK's own detector skips wrong entries too, but leaves percent-encoding in place.
         let text = variable("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
         let entries = text.split(',').filter_map(|entry| entry.split_once('='));
+        let entries = entries.filter(|(key, _)| !key.trim().is_empty());
         let decoded = |value: &str| percent_decode_str(value).decode_utf8_lossy().into_owned();
         all.extend(entries.map(|(key, value)| (key.trim().to_owned(), decoded(value.trim()))));
         all.extend(read("service.name", "OTEL_SERVICE_NAME"));

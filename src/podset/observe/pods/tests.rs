@@ -404,16 +404,16 @@ fn a_loss_and_the_last_ready_pod_are_urgent_news() {
         cache.take_touched().remove(&set())
     };
     let [a, b] = ["a", "b"].map(|name| move |version| testing::pod(name).version(version));
-    assert_eq!(news_of(Change::Applied(a(11).0)), Some(false));
-    assert_eq!(news_of(Change::Applied(b(12).0)), Some(false));
-    assert_eq!(news_of(Change::Applied(a(13).ready(9).0)), Some(false));
-    assert_eq!(news_of(Change::Applied(b(14).ready(9).0)), Some(true), "all are ready now");
+    assert_eq!(news_of(Change::Applied(a(11).0)), Some(Urgency::CanWait));
+    assert_eq!(news_of(Change::Applied(b(12).0)), Some(Urgency::CanWait));
+    assert_eq!(news_of(Change::Applied(a(13).ready(9).0)), Some(Urgency::CanWait));
+    assert_eq!(news_of(Change::Applied(b(14).ready(9).0)), Some(Urgency::Urgent), "all are ready now");
     assert_eq!(news_of(Change::Applied(b(15).ready(9).0)), None, "nothing that matters");
-    assert_eq!(news_of(Change::Applied(b(16).0)), Some(true), "it is no longer ready");
-    assert_eq!(news_of(Change::Applied(a(17).terminating().0)), Some(true));
-    assert_eq!(news_of(Change::Deleted(a(18).terminating().0)), Some(true), "its deletion had already begun");
-    assert_eq!(news_of(Change::Applied(b(19).failed(9).0)), Some(true));
+    assert_eq!(news_of(Change::Applied(b(16).0)), Some(Urgency::Urgent), "it is no longer ready");
+    assert_eq!(news_of(Change::Applied(a(17).terminating().0)), Some(Urgency::Urgent));
+    assert_eq!(news_of(Change::Deleted(a(18).terminating().0)), Some(Urgency::Ended), "its deletion had already begun");
+    assert_eq!(news_of(Change::Applied(b(19).failed(9).0)), Some(Urgency::Urgent));
     let c = |version| testing::pod("c").version(version);
     news_of(Change::Applied(c(20).0));
-    assert_eq!(news_of(Change::Deleted(c(21).0)), Some(true));
+    assert_eq!(news_of(Change::Deleted(c(21).0)), Some(Urgency::Urgent));
 }

@@ -86,7 +86,7 @@ fn any_change_of_a_pod_whose_delete_was_rejected_is_urgent() {
     cache.take_touched();
     cache.delete_rejected(&"uid-of-a".into());
     assert_eq!(news_of(&mut cache, 5), None, "the state that was rejected");
-    assert_eq!(news_of(&mut cache, 11), Some(true));
+    assert_eq!(news_of(&mut cache, 11), Some(Urgency::Urgent));
     assert_eq!(news_of(&mut cache, 12), None);
 }
 
