@@ -55,9 +55,9 @@ struct State {
     /// The read of each namespace.
     namespaces: HashMap<Arc<str>, Shared>,
     /// The last read of each namespace for sets whose pods the cache may have forgotten since.
-    rereads: HashMap<Arc<str>, Shared>,
-    /// The sets that need such a read.
-    reread: HashMap<Uid, Shared>,
+    last_rereads: HashMap<Arc<str>, Shared>,
+    /// The same reads, by the sets that need them.
+    rereads: HashMap<Uid, Shared>,
 }
 
 /// A read that several sets need.
@@ -96,7 +96,7 @@ impl TakeOver {
     pub fn is_unread(&self, set: &Set, rule: fn(may_be_older: bool, is_read: bool) -> bool) -> bool {
         let state = lock(&self.state);
         let may_be_older = state.preexisting.as_ref().is_none_or(|preexisting| preexisting.contains(&set.uid));
-        let reread = state.reread.get(&set.uid);
+        let reread = state.rereads.get(&set.uid);
         let read = reread.or_else(|| state.namespaces.get(&set.key.namespace));
         rule(may_be_older || reread.is_some(), read.is_some_and(|read| lock(read).is_done))
     }
@@ -105,12 +105,12 @@ impl TakeOver {
     /// may be too old for that.
     pub fn require_reread(&self, set: &Set) {
         let mut state = lock(&self.state);
-        let read = state.rereads.entry(set.key.namespace.clone()).or_default();
+        let read = state.last_rereads.entry(set.key.namespace.clone()).or_default();
         if lock(read).is_begun {
             *read = Shared::default();
         }
         let read = read.clone();
-        state.reread.insert(set.uid.clone(), read);
+        state.rereads.insert(set.uid.clone(), read);
     }
 
     /// Reads the namespace of a set.
@@ -123,7 +123,7 @@ impl TakeOver {
         let (namespace, env) = (&set.key.namespace, &context.env);
         let shared = {
             let mut state = lock(&self.state);
-            let reread = state.reread.get(&set.uid).cloned();
+            let reread = state.rereads.get(&set.uid).cloned();
             reread.unwrap_or_else(|| state.namespaces.entry(namespace.clone()).or_default().clone())
         };
         let _slot = {
@@ -247,7 +247,7 @@ mod tests {
         assert!(!is_unread(&set));
         take_over.require_reread(&set);
         assert!(is_unread(&set) && !is_unread(&other));
-        let reread = || lock(&take_over.state).reread[&set.uid].clone();
+        let reread = || lock(&take_over.state).rereads[&set.uid].clone();
         let first = reread();
         take_over.require_reread(&set);
         assert!(Arc::ptr_eq(&first, &reread()), "one read is enough for both");

@@ -27,7 +27,7 @@ async fn log_lines_and_exemplars_name_the_trace() {
     assert_eq!(line["InstrumentationScope"]["Name"], "podset_operator::podset::report");
     assert_eq!(line["Resource"]["service.instance.id"], *span.resource["service.instance.id"]);
     assert!(line["Timestamp"].as_str().unwrap().ends_with('Z'));
-    assert!(operator.logged("begins")[0].get("TraceId").is_none(), "it belongs to no trace");
+    assert!(operator.logged("starting podset-operator")[0].get("TraceId").is_none(), "it belongs to no trace");
 
     let metrics = operator.metrics().await;
     let exemplars: Vec<&str> =
