@@ -52,7 +52,7 @@ pub struct Progress {
     pub update: Update,
     /// What was reached: the most pods that have the template, and the most of those that are available.
     pub count: Count,
-    /// When there was progress last. A pause ends the rollout, and resuming begins it anew.
+    /// The time of the last progress. A pause ends the rollout, and resuming begins it anew.
     pub since: Timestamp,
 }
 

@@ -1,7 +1,8 @@
 //! The connections for writes: HTTP/1.1, each with a [`Gate`], one request on each at a time.
 //!
 //! The pool sets the permit of a request on the gate of its connection. hyper-util's own pool cannot do this, because it does not say
-//! which connection a request will use. After any error, the pool drops the connection at once, together with the part of its request that has not left.
+//! which connection a request will use. After any error, the pool drops the connection at once, together with the part of its request that
+//! has not left.
 
 use std::{
     pin::Pin,

@@ -216,7 +216,7 @@ mod tests {
         let create = |by, ms, version| is_wrong(&history, by, ms, Some(version));
         assert!(!create("a", 4_995, 49) && create("a", 4_995, 52), "A sent it in time, and it took effect under B");
         assert!(!create("b", 5_030, 52) && create("b", 4_000, 40) && create("a", 500, 5));
-        // A delete has no new resourceVersion. That of the deleted object is older.
+        // A delete has no resourceVersion of its own, only the older one of the deleted object.
         for version in [None, Some(7)] {
             let delete = |by, ms| is_wrong(&history, by, ms, version);
             assert!(!delete("a", 5_005) && delete("a", 5_040) && !delete("b", 5_040) && delete("b", 4_000));

@@ -82,7 +82,8 @@ impl Caches {
         self.rules.owner(&set.key.namespace, &set.uid)
     }
 
-    /// The sets whose pods have changed since the last call, except the one that is being worked on, and whether that is urgent.
+    /// Returns the sets whose pods have changed since the last call, and whether the change is urgent. Leaves out the set that is being
+    /// reconciled.
     pub fn take_touched(&mut self, working_on: Option<&ObjectKey>) -> Vec<(ObjectKey, bool)> {
         let touched = self.pods.take_touched();
         let known = |(owner, urgency)| {

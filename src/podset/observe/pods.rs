@@ -62,7 +62,7 @@ pub struct Pods {
     names: TakenNames,
     /// How far each watch has come.
     high_water: HighWater,
-    /// Owners whose pods have changed since the last [`Pods::take_touched`].
+    /// The owners whose pods have changed since the last [`Pods::take_touched`], and how urgent the change is.
     touched: BTreeMap<Owner, Urgency>,
     /// Whether a term of this process has begun. Until then, nobody reads missing pods.
     has_led: bool,
@@ -124,7 +124,7 @@ impl Pods {
         self.high_water.raise(scope, version);
     }
 
-    /// The owners whose pods have changed since the last call.
+    /// Returns the owners whose pods have changed since the last call, and how urgent the change is.
     pub fn take_touched(&mut self) -> BTreeMap<Owner, Urgency> {
         std::mem::take(&mut self.touched)
     }

@@ -33,7 +33,7 @@ struct SetWire {
     status: Option<Box<RawValue>>,
 }
 
-/// A template as text: its revision is that of the whole template, and not of the fields that this operator knows.
+/// A template as text. Its revision covers the whole template, not only the fields that this operator knows.
 #[derive(Deserialize)]
 struct TemplateText {
     #[serde(default)]

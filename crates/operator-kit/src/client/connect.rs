@@ -67,10 +67,10 @@ pub fn connect(config: &Config, purpose: Purpose, requests: &Requests) -> Result
         Purpose::Read => {
             let connections = ungated(&config, connector)?;
             let rejecting = ServiceBuilder::new().layer(FilterLayer::new(reject_writes)).service(connections);
-            Ok(connect::client(&config, counted(rejecting, requests.clone()))?)
+            connect::client(&config, counted(rejecting, requests.clone()))
         }
         Purpose::WithoutLeadership { .. } => {
-            Ok(connect::client(&config, counted(ungated(&config, connector)?, requests.clone()))?)
+            connect::client(&config, counted(ungated(&config, connector)?, requests.clone()))
         }
         Purpose::Write { .. } => {
             let connections = gated(&config, connector, Rules::default().may_leave)?;
@@ -84,7 +84,7 @@ pub fn connect(config: &Config, purpose: Purpose, requests: &Requests) -> Result
                     Ok::<_, BoxError>(Response::from_parts(head, Full::new(body)))
                 }
             });
-            Ok(connect::client(&config, counted(bounded, requests.clone()))?)
+            connect::client(&config, counted(bounded, requests.clone()))
         }
     }
 }
