@@ -4,7 +4,6 @@
 //! of the operator, whose leadership is set by the test or elected. `line` carries their writes. The other modules are the
 //! tests.
 
-mod apiserver;
 mod attacks;
 mod behaviour;
 mod elections;
@@ -17,9 +16,9 @@ mod world;
 
 use std::time::Duration;
 
-use apiserver::ApiServer;
 use operator::Operator;
 use podset_operator::podset::promise::Rules;
+use testkit::apiserver::{self, ApiServer};
 
 /// The namespace of most tests.
 const NS: &str = "default";

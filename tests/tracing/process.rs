@@ -4,7 +4,10 @@ use std::{net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::collector::{Collector, Mode};
+use testkit::{
+    apiserver::Requests,
+    collector::{Collector, Mode},
+};
 use tokio::{
     process::{Child, Command},
     time::{Instant, sleep},
@@ -82,8 +85,7 @@ impl Operator {
     /// Waits until it acts on new sets at once: it has listed and watches the sets, and has listed them again as the
     /// leader.
     pub async fn works(&self, api: &ApiServer) {
-        let is_read = |line: &str| line.starts_with("GET ") && line.ends_with("/podsets");
-        until("the sets to be listed", || api.received().iter().filter(|it| is_read(&it.line)).count() >= 3).await;
+        until("the sets to be listed", || api.effects(&Requests::all().of("podsets")) >= 3).await;
     }
 
     /// Sends SIGTERM.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use testkit::collector::Mode;
+use testkit::{apiserver::Requests, collector::Mode};
 
 use crate::{
     api::ApiServer,
@@ -22,7 +22,7 @@ async fn work(api: &ApiServer, operator: &mut Operator) -> (Duration, Duration) 
     let mut slowest = Duration::ZERO;
     for (generation, replicas) in (1..=10).zip([10, 1].into_iter().cycle()) {
         api.scale(replicas);
-        slowest = slowest.max(until("the pods", || api.pods() == replicas as usize).await);
+        slowest = slowest.max(until("the pods", || api.pods() == usize::try_from(replicas).unwrap()).await);
         until("the status", || api.is_ready(generation)).await;
     }
     (slowest, operator.shut_down().await)
@@ -71,7 +71,7 @@ async fn traces_are_off_by_default() {
     let mut operator = Operator::start(&api, &[]);
     let (_, end) = work(&api, &mut operator).await;
     assert!(end < Duration::from_secs(1), "{end:?}");
-    assert!(api.received().iter().all(|request| request.traceparent.is_none()));
+    assert!(api.traceparents(&Requests::all()).iter().all(String::is_empty));
     assert!(operator.log().iter().all(|line| line.get("TraceId").is_none()));
 }
 

@@ -37,6 +37,18 @@ pub static REVISIONS: Kind = Kind {
     qualified: "controllerrevisions.apps",
     ..core("ControllerRevision", "controllerrevisions", true, false)
 };
+/// Requests to authenticate a token. They are answered, not stored.
+pub static TOKEN_REVIEWS: Kind = Kind {
+    group: "authentication.k8s.io",
+    qualified: "tokenreviews.authentication.k8s.io",
+    ..core("TokenReview", "tokenreviews", false, true)
+};
+/// Requests to authorize a user. They are answered, not stored.
+pub static ACCESS_REVIEWS: Kind = Kind {
+    group: "authorization.k8s.io",
+    qualified: "subjectaccessreviews.authorization.k8s.io",
+    ..core("SubjectAccessReview", "subjectaccessreviews", false, true)
+};
 /// The operator's first custom resource.
 pub static PODSETS: Kind = Kind {
     group: "app.example.com",
@@ -53,7 +65,8 @@ pub static MYCUSTOMRESOURCES: Kind = Kind {
     ..core("MyCustomResource", "mycustomresources", true, true)
 };
 
-static SERVED: [&Kind; 7] = [&PODS, &NAMESPACES, &EVENTS, &LEASES, &REVISIONS, &PODSETS, &MYCUSTOMRESOURCES];
+static SERVED: [&Kind; 9] =
+    [&PODS, &NAMESPACES, &EVENTS, &LEASES, &REVISIONS, &TOKEN_REVIEWS, &ACCESS_REVIEWS, &PODSETS, &MYCUSTOMRESOURCES];
 
 const fn core(kind: &'static str, plural: &'static str, namespaced: bool, status: bool) -> Kind {
     Kind { group: "", version: "v1", kind, plural, qualified: plural, namespaced, status, custom: false }

@@ -18,7 +18,7 @@ const RUNS_AGAIN: Duration = Duration::from_secs(300);
 /// The observer of the bound.
 #[derive(Default)]
 pub struct Bound {
-    rule: testkit::bound::Bound,
+    rule: crate::bound::Bound,
     /// Failed pods that run again, and since when.
     again: BTreeMap<String, Duration>,
     /// How often a set had more pods than allowed.

@@ -2,16 +2,20 @@
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
-use podset_operator::api;
 use serde_json::Value;
 
 use super::kinds::Kind;
 
+const CRDS: [&str; 2] = [
+    include_str!("../../../../config/crd/bases/app.example.com_podsets.yaml"),
+    include_str!("../../../../config/crd/bases/poc.test.domain_mycustomresources.yaml"),
+];
+
 /// Schemas by kind.
 static SCHEMAS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
-    let crds = api::crds().into_iter().map(|(_, crd)| serde_json::to_value(crd.spec).expect("JSON"));
+    let crds = CRDS.map(|file| serde_saphyr::from_str::<Value>(file).expect("YAML")["spec"].take());
     let schema = |crd: &Value| crd["versions"][0]["schema"]["openAPIV3Schema"].clone();
-    crds.map(|crd| (crd["names"]["kind"].as_str().expect("a kind").to_owned(), schema(&crd))).collect()
+    crds.iter().map(|crd| (crd["names"]["kind"].as_str().expect("a kind").to_owned(), schema(crd))).collect()
 });
 
 /// Fills in the defaults of the schema for fields that the object does not set.

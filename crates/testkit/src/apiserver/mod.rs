@@ -57,7 +57,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 
 use tokio::sync::watch::{Receiver, Sender};
 
-pub use testkit::object;
+pub use crate::object;
 
 pub use self::{
     control::{FaultRule, WatchControl},

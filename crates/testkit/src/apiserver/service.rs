@@ -14,7 +14,7 @@ use hyper::{body::Incoming, server::conn::http1};
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use kube::client::Body;
 use tokio::{
-    io::{DuplexStream, duplex},
+    io::{AsyncRead, AsyncWrite, DuplexStream, duplex},
     sync::mpsc,
 };
 use tokio_util::sync::CancellationToken;
@@ -100,16 +100,26 @@ impl Connection {
     ///
     /// When the server is unreachable.
     pub fn dial(&self) -> Result<DuplexStream, Cut> {
+        let (ours, theirs) = duplex(BUFFER);
+        self.serve(theirs)?;
+        Ok(ours)
+    }
+
+    /// Speaks HTTP/1.1 on a stream, until either side ends the connection.
+    ///
+    /// # Errors
+    ///
+    /// When the server is unreachable.
+    pub fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<(), Cut> {
         // The log does not have a write that finds no connection.
         let broken = self.server.with(|state| reach(state).inspect_err(|_| state.observers.delayed()))?;
-        let (ours, theirs) = duplex(BUFFER);
         let service = TowerToHyperService::new(tower::service_fn({
             let connection = self.clone();
             move |request| connection.clone().receive(request)
         }));
-        let serving = http1::Builder::new().auto_date_header(false).serve_connection(TokioIo::new(theirs), service);
+        let serving = http1::Builder::new().auto_date_header(false).serve_connection(TokioIo::new(stream), service);
         tokio::spawn(broken.run_until_cancelled_owned(serving));
-        Ok(ours)
+        Ok(())
     }
 
     async fn receive(self, request: Request<Incoming>) -> Result<Response<AnswerBody>, Cut> {

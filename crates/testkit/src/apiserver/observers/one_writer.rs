@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use crate::lease::{self, History, Judgement, Write};
 use jiff::{SignedDuration, Timestamp};
-use testkit::lease::{self, History, Judgement, Write};
 
 use super::{
     super::{
