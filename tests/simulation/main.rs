@@ -1,8 +1,8 @@
 //! The operator against an API server in the same process, on virtual time.
 //!
-//! `apiserver` is that server, and `behaviour` compares it with kube-apiserver. `operator` and `replica` are instances
-//! of the operator, whose leadership is set by the test or elected. `line` carries their writes. The other modules are the
-//! tests.
+//! That server is `testkit::apiserver`, and `behaviour` compares it with kube-apiserver. `operator` and `replica` are
+//! instances of the operator, whose leadership is set by the test or elected. `line` carries their writes. The other
+//! modules are the tests.
 
 mod attacks;
 mod behaviour;
