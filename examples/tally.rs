@@ -184,7 +184,7 @@ impl Controller for TallyController {
                 Next::Retry(self.env.now() + self.env.jittered(retry, 0.1))
             }
             // This process no longer leads. The next leader reconciles every object.
-            Applied::NotSent => Next::Resync,
+            Applied::NotLeading => Next::Resync,
         }
     }
 }

@@ -104,7 +104,7 @@ impl Search {
                     let error = in_full(&error);
                     let (wait, is_news) = failures.note(&error, RETRY);
                     if is_news {
-                        warn!(error, "cannot look for other installations yet, trying again");
+                        warn!(error, "cannot look for other installations yet; trying again");
                     }
                     wait
                 }

@@ -12,8 +12,7 @@ use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 use tokio::sync::watch;
-use tracing::{info, warn};
-use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tracing::{Span, info, info_span, warn};
 
 use crate::api::{MyCustomResource, MyCustomResourceStatus};
 use index::{Index, Resource};
@@ -134,7 +133,7 @@ impl MyCustomResourceController {
                 statuses::log_failure(key, &error, is_news);
                 Next::Retry(now + self.env.jittered(wait, 0.1))
             }
-            Applied::NotSent => Next::Resync,
+            Applied::NotLeading => Next::Resync,
         }
     }
 
@@ -208,10 +207,10 @@ impl Controller for MyCustomResourceController {
             // The first list of pods queues it again.
             return Next::Resync;
         };
-        let plan = spans::plan();
         let new = status::status(&resource, is_found, self.env.clock.wall());
-        plan.set_attribute("plan.healthy", new.healthy);
-        drop(plan);
+        if !Span::current().is_none() {
+            info_span!(target: spans::TARGET, "plan", plan.healthy = new.healthy);
+        }
         if status::is_same(&resource.status, &new) {
             lock(&self.index).pace(&resource).into_iter().for_each(Pace::up_to_date);
             return Next::Resync;

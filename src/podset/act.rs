@@ -99,7 +99,7 @@ async fn relabel(batch: Batch<'_>, pods: Vec<Seen>, state: &mut SetState, done: 
         let what = "cannot restore the label of a pod";
         let patched = match answer {
             Answer::Done(body) => decoded(&body).ok().filter(|pod| pod.is_labelled),
-            Answer::NotSent => return false,
+            Answer::NotLeading => return false,
             // The pod has not changed, so the rejection delays only this pod.
             Answer::Rejected(status) if !matches!(status.code, 404 | 409) => {
                 let of = (&pod.key, &pod.uid, pod.version);

@@ -123,13 +123,13 @@ impl Context {
     /// Applies a consistent list of the sets of `scope` that did not come from the watch.
     /// `sets`: those among them that the cache does not know in this state.
     pub fn sets_listed(&self, scope: &Scope, sets: Vec<Set>, listed: &HashSet<Uid>, version: u64) {
-        self.change_sets(|cache, effects| cache.refresh(scope, sets, listed, version, effects));
+        self.change_sets(|cache, effects| cache.apply_list(scope, sets, listed, version, effects));
     }
 
     /// Applies a consistent list of all pods of `scope` that did not come from the watch.
     /// `known`: those among them that the cache knows in this state; `pods`: the others that concern us.
     pub fn pods_listed(&self, scope: &Scope, pods: Vec<Pod>, known: HashSet<Uid>, version: u64) {
-        self.change_pods(None, |caches| caches.pods.verify(scope, pods, known, version, self.env.now()));
+        self.change_pods(None, |caches| caches.pods.apply_list(scope, pods, known, version, self.env.now()));
     }
 
     /// Applies the answer to a request for this set; `None`: it is gone.

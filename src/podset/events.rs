@@ -42,16 +42,16 @@ pub fn work_done(burst: &Burst, to: usize) -> Option<Event> {
 }
 
 /// The API server rejects creates: one event for each new message. An unclear failure gets one event in all, because its message differs
-/// each time. A namespace that is being deleted gets none. `told` is the rejection in the last event of this process, `stored` the message
+/// each time. A namespace that is being deleted gets none. `announced` is the rejection in the last event of this process, `stored` the message
 /// in the status.
-pub fn creates_rejected(rejected: &Rejection, told: Option<&Rejection>, stored: Option<&str>) -> Option<Event> {
+pub fn creates_rejected(rejected: &Rejection, announced: Option<&Rejection>, stored: Option<&str>) -> Option<Event> {
     let (what, ignores_message) = match rejected.kind {
         RejectionKind::Forbidden | RejectionKind::InvalidTemplate => ("Pods are refused", false),
         RejectionKind::Unclear => ("Pods may not have been created", true),
         RejectionKind::NamespaceTerminating => return None,
     };
-    let is_news = match told {
-        Some(told) => told.kind != rejected.kind || (!ignores_message && told.message != rejected.message),
+    let is_news = match announced {
+        Some(former) => former.kind != rejected.kind || (!ignores_message && former.message != rejected.message),
         None => stored.is_none_or(|stored| !ignores_message && stored != rejected.message),
     };
     is_news.then(|| warning(status::FAILED_CREATE, "Create", &format!("{what}: {}", rejected.message)))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use tracing::{field, record_all, warn};
+use tracing::{Span, field, info_span, warn};
 
 use super::{
     act,
@@ -172,7 +172,7 @@ impl Pass<'_> {
             Err(error) => {
                 let (wait, is_news) = state.retry.read_failures.note(&error, READ_RETRY);
                 if is_news {
-                    warn!(set = %self.key, error, "cannot read a PodSet before creating its pods, trying again");
+                    warn!(set = %self.key, error, "cannot read a PodSet before creating its pods; trying again");
                 }
                 spans::failed(&error);
                 let env = &self.context.env;
@@ -270,18 +270,19 @@ fn ready(view: View, plan: Plan, known: Option<Known>) -> Ready {
 /// planned many times.
 fn record_plan(plan: &Plan) {
     let Plan { count: Count { wanted, live, .. }, create, delete, look, relabel, hold, .. } = plan;
-    if !plan.has_work() && *hold == Hold::Nothing {
+    if Span::current().is_none() || (!plan.has_work() && *hold == Hold::Nothing) {
         return;
     }
-    let span = spans::plan();
-    record_all!(
-        span,
+    let span = info_span!(
+        target: spans::TARGET,
+        "plan",
         plan.wanted = spans::count(*wanted),
         plan.live = spans::count(*live),
         plan.create = spans::count(create.len()),
         plan.delete = spans::count(delete.len()),
         plan.look = spans::count(look.len()),
         plan.relabel = spans::count(relabel.len()),
+        plan.hold = field::Empty,
     );
     if *hold != Hold::Nothing {
         span.record("plan.hold", field::debug(hold));

@@ -123,7 +123,7 @@ impl Recorder {
             Ok(request)
         };
         match self.writer.send(&key.namespace, build).await {
-            Answer::Done(..) | Answer::NotSent => {}
+            Answer::Done(..) | Answer::NotLeading => {}
             answer => debug!(set = %key, reason = event.reason, error = answer.error(), "an event was not written"),
         }
     }

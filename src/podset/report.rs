@@ -200,7 +200,7 @@ fn rollout_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetSta
         Rollout::None | Rollout::AtPartition if is_complete => Stage::Complete,
         Rollout::None | Rollout::AtPartition => Stage::Idle,
     };
-    let was_told = match stage {
+    let was_announced = match stage {
         Stage::Complete => {
             let is_first = set.status.current_revision.is_none() && !is_rolling;
             is_first || set.status.current_revision.as_ref() == Some(revision)
@@ -211,7 +211,7 @@ fn rollout_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetSta
         Stage::Idle => true,
     };
     let is_news = state.reports.stage.replace((revision.clone(), stage)) != Some((revision.clone(), stage));
-    let event = (is_news && !was_told).then(|| events::rollout(stage, revision, plan.count));
+    let event = (is_news && !was_announced).then(|| events::rollout(stage, revision, plan.count));
     event.flatten().into_iter().collect()
 }
 
@@ -230,18 +230,22 @@ fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState
     };
     let stored_create = stored(condition::REPLICA_FAILURE, status::FAILED_CREATE);
     let rejected = state.reports.rejected_create.as_ref();
-    due.extend(rejected.and_then(|now| events::creates_rejected(now, state.reports.told.as_ref(), stored_create)));
-    state.reports.told = state.reports.rejected_create.clone();
+    due.extend(
+        rejected
+            .and_then(|now| events::creates_rejected(now, state.reports.announced_rejection.as_ref(), stored_create)),
+    );
+    state.reports.announced_rejection = state.reports.rejected_create.clone();
     let rejected = state.retry.rejected.take_event(stored(condition::REPLICA_FAILURE, status::FAILED_DELETE));
     due.extend(rejected.map(|message| events::deletes_rejected(&message)));
     let failing = stored::find(new, condition::RECONCILING).filter(|held| held.reason == status::BACKING_OFF);
     if let Some(failing) = failing {
-        let is_told = state.reports.failing_told || stored(condition::RECONCILING, status::BACKING_OFF).is_some();
-        due.extend((!is_told).then(|| events::pods_failing(&failing.message)));
-        state.reports.failing_told = true;
+        let is_announced =
+            state.reports.announced_failing || stored(condition::RECONCILING, status::BACKING_OFF).is_some();
+        due.extend((!is_announced).then(|| events::pods_failing(&failing.message)));
+        state.reports.announced_failing = true;
     } else {
         // Until the count of replacements restarts, these are the same failures.
-        state.reports.failing_told &= state.retry.finishes.next.is_some_and(|next| next.count > 1);
+        state.reports.announced_failing &= state.retry.finishes.next.is_some_and(|next| next.count > 1);
     }
     let is_news = !plan.overdue.is_subset(&state.reports.overdue);
     let overdue = is_news.then(|| status::terminations(view)).flatten();
@@ -274,6 +278,6 @@ async fn write_status(context: &Context, set: &Set, new: PodSetStatus, state: &m
             statuses::log_failure(&set.key, &error, is_news);
             Reported { again: Some(now + wait), has_failed: true }
         }
-        Applied::NotSent => Reported::default(),
+        Applied::NotLeading => Reported::default(),
     }
 }

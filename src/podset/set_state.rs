@@ -116,9 +116,9 @@ pub struct Reports {
     /// Why the API server rejects creates, while it does.
     pub rejected_create: Option<Rejection>,
     /// The rejection of the last event.
-    pub told: Option<Rejection>,
+    pub announced_rejection: Option<Rejection>,
     /// Whether an event says that pods fail.
-    pub failing_told: bool,
+    pub announced_failing: bool,
     /// The pods of which an event says that they have outlived their grace periods.
     pub overdue: BTreeSet<Uid>,
     /// The work that is under way and has no event yet.

@@ -1,9 +1,9 @@
 //! The reads before the first write to a set in a term.
 //!
 //! The watches of a standby may have stalled while others led. So before the first write to a set in a term, all PodSets and pods of its
-//! namespace are listed, including pods without the label: once per namespace and term, and again for a set that begins to wait for terminations. The first reconcile that needs the lists makes
-//! them, and other sets of the namespace are queued when it has. A set that is not in a list of all sets from this term is younger than the term, and needs no read. This
-//! file only reads.
+//! namespace are listed, including pods without the label: once per namespace and term, and again for a set that begins to wait for
+//! terminations. The first reconcile that needs the lists makes them, and other sets of the namespace are queued when it has. A set that is
+//! not in a list of all sets from this term is younger than the term, and needs no read. This file only reads.
 //!
 //! Of the objects in a list, only those that the caches do not know in this state are kept in memory.
 

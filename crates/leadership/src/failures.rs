@@ -14,7 +14,7 @@ pub struct Failures(Option<(String, Instant)>);
 
 impl Failures {
     pub fn log(&mut self, what: &str, error: &(dyn Error + 'static)) {
-        let sentence = format!("{what}, trying again: {}", with_causes(error));
+        let sentence = format!("{what}; trying again: {}", with_causes(error));
         if self.is_news(&sentence) {
             warn!("{sentence}");
         } else {

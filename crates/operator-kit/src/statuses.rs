@@ -69,7 +69,7 @@ pub enum Applied<W> {
     /// It was rejected or got no answer; the reason.
     Failed(String),
     /// This process does not lead.
-    NotSent,
+    NotLeading,
 }
 
 /// Logs that a status may not have been written, as a warning if the error is new.
@@ -103,8 +103,8 @@ where
             Err(error) => Applied::Failed(error),
         },
         Answer::Rejected(status) | Answer::Unclear(status) => Applied::Failed(in_words(&status)),
-        Answer::Unknown(error) | Answer::NeverLeft(error) => Applied::Failed(error),
-        Answer::NotSent => Applied::NotSent,
+        Answer::Unknown(error) | Answer::NotSent(error) => Applied::Failed(error),
+        Answer::NotLeading => Applied::NotLeading,
     }
 }
 

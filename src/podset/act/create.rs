@@ -43,7 +43,7 @@ enum Created {
     /// It was not sent, because a read before it failed.
     Unread(String),
     /// This process does not lead.
-    NotSent,
+    NotLeading,
 }
 
 /// How many creates of one set may be in flight if its template has this many bytes.
@@ -91,7 +91,7 @@ async fn create_one(
 ) -> Created {
     let Batch { context, set, .. } = batch;
     let Ok(Wanted { revision, template: PodsLike::Template(template), .. }) = &set.wanted else {
-        return Created::NotSent;
+        return Created::NotLeading;
     };
     let (revision, template) = match former.filter(|_| creation.former.is_some()) {
         Some((revision, template)) => (*revision, template.as_ref()),
@@ -132,8 +132,8 @@ async fn create_one(
         Answer::Rejected(status) => Created::Rejected(rejection(&status)),
         Answer::Unclear(status) => failed(&rejection(&status).message, true),
         Answer::Unknown(error) => failed(&error, true),
-        Answer::NeverLeft(error) => failed(&error, false),
-        Answer::NotSent => Created::NotSent,
+        Answer::NotSent(error) => failed(&error, false),
+        Answer::NotLeading => Created::NotLeading,
     }
 }
 
@@ -185,7 +185,7 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
             warn!(set = %set.key, pod = name, error, "cannot read whether a pod was created");
             done.has_failed = true;
         }
-        Created::NotSent => {}
+        Created::NotLeading => {}
     }
     false
 }

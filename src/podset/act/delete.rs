@@ -28,7 +28,7 @@ enum Deleted {
     /// It got no answer and may take effect (`may_land`), or did not leave this process.
     Failed { error: String, may_land: bool },
     /// This process does not lead.
-    NotSent,
+    NotLeading,
 }
 
 /// Deletes pods.
@@ -79,7 +79,7 @@ fn handle(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut Se
             batch.change_pods(|pods, _| pods.delete_rejected(&uid));
             return true;
         }
-        Deleted::NotSent => return false,
+        Deleted::NotLeading => return false,
     }
     state.fates.deletes.remove(&uid);
     state.fates.strays.remove(&uid);
@@ -115,8 +115,8 @@ async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
         Answer::Rejected(status) => return rejected(&status.message, false),
         Answer::Unclear(status) => return rejected(&in_words(&status), true),
         Answer::Unknown(error) => return Deleted::Failed { error, may_land: true },
-        Answer::NeverLeft(error) => return Deleted::Failed { error, may_land: false },
-        Answer::NotSent => return Deleted::NotSent,
+        Answer::NotSent(error) => return Deleted::Failed { error, may_land: false },
+        Answer::NotLeading => return Deleted::NotLeading,
     };
     match batch.read_pod(&deletion.key).await {
         Ok(found) if found.as_ref().is_none_or(|pod| pod.uid != deletion.uid) => Deleted::Gone,

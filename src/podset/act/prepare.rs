@@ -164,7 +164,7 @@ async fn store(
                 Ok(Prepared::Collided)
             }
             // After a failure, the status may name the revision already.
-            Some(_) if has_failed || !set.is_told() => {
+            Some(_) if has_failed || !set.is_revision_reported() => {
                 make_newest(batch, &key).await?;
                 delete_oldest(batch, view).await;
                 Ok(Prepared::Done)

@@ -32,7 +32,7 @@ pub struct Known<'a> {
     /// The pod that has its name.
     pub namesake: Option<&'a Seen>,
     /// Up to which version lists of all pods show its namespace.
-    pub verified: u64,
+    pub listed: u64,
     /// How far the watch of its namespace has come.
     pub high_water: u64,
     /// A read showed that it is gone.
@@ -48,7 +48,7 @@ pub fn classify(pod: &Pod, is_from_watch: bool, known: Known<'_>, rules: &CacheR
         return if is_stale { Arrival::Stale } else { Arrival::Update };
     }
     // A consistent read is ahead of the watch.
-    let is_over = is_from_watch && (rules.is_over)(pod.version, known.verified);
+    let is_over = is_from_watch && (rules.is_over)(pod.version, known.listed);
     // The watch is past this version and does not show the pod: it is gone, or it lost its label.
     let is_watched = !is_from_watch && pod.is_labelled;
     let is_missing = is_watched && (rules.is_behind_watch)(pod.version, known.high_water);

@@ -1,7 +1,7 @@
 //! The cache of pods. No I/O, no decision.
 //!
 //! In: events of the watch ([`Pods::apply`]), answers to our own requests ([`Pods::created`], [`Pods::delete_answered`],
-//! [`Pods::looked_up`]) and consistent lists of all pods ([`Pods::verify`]). Entries are keyed by UID and guarded by resourceVersion, so
+//! [`Pods::looked_up`]) and consistent lists of all pods ([`Pods::apply_list`]). Entries are keyed by UID and guarded by resourceVersion, so
 //! that nothing old undoes anything newer.
 
 use std::{
@@ -57,7 +57,7 @@ pub struct Pods {
     /// Pods that a read showed to be gone, until the watch shows it, too. Until then its events about them are old.
     gone: HashMap<Uid, Arc<Pod>>,
     /// The versions of lists of all pods beside the watch. An unknown pod whose state is not newer is gone.
-    verified: HighWater,
+    listed: HighWater,
     /// Names that no new pod may take yet.
     names: TakenNames,
     /// How far each watch has come.
@@ -77,7 +77,7 @@ impl Pods {
             rules,
             index: PodIndex::new(rules),
             gone: HashMap::new(),
-            verified: HighWater::default(),
+            listed: HighWater::default(),
             names: TakenNames::default(),
             high_water: HighWater::default(),
             touched: BTreeMap::new(),
@@ -179,7 +179,7 @@ impl Pods {
         let known = Known {
             pod: self.index.get(&pod.uid),
             namesake: self.index.named(&pod.key),
-            verified: self.verified.at(&pod.key),
+            listed: self.listed.at(&pod.key),
             high_water: self.high_water.at(&pod.key),
             is_gone: self.gone.contains_key(&pod.uid),
             has_ended: self.names.ended_at(&pod.key).is_some(),

@@ -23,9 +23,9 @@ pub struct CacheRules {
     pub quarantine: SignedDuration,
     /// Whether a state of this resourceVersion is older than the known one. An older state changes nothing.
     pub is_stale: fn(version: u64, known: u64) -> bool,
-    /// Whether a pod that the watch brings with this resourceVersion has come and gone already. A list of all pods as of `verified` did
+    /// Whether a pod that the watch brings with this resourceVersion has come and gone already. A list of all pods as of `listed` did
     /// not show it.
-    pub is_over: fn(version: u64, verified: u64) -> bool,
+    pub is_over: fn(version: u64, listed: u64) -> bool,
     /// Whether the watch is past a pod with this resourceVersion in a response, and the cache does not hold it: it has come and gone.
     pub is_behind_watch: fn(version: u64, high_water: u64) -> bool,
     /// Whether a pod that the watch no longer shows, last in this state, may still count: nobody saw its deletion. If pods count until
@@ -52,7 +52,7 @@ impl Default for CacheRules {
         CacheRules {
             quarantine: QUARANTINE,
             is_stale: listwatch::is_stale,
-            is_over: |version, verified| version <= verified,
+            is_over: |version, listed| version <= listed,
             is_behind_watch: |version, high_water| version <= high_water,
             may_count: |pod, waits| !pod.is_terminating || (waits && pod.may_run()),
             home: Arc::clone,

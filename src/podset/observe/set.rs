@@ -213,7 +213,7 @@ impl Set {
     }
 
     /// Whether the stored status names the revision of the spec. If not, the template may be a former one, and becomes the newest.
-    pub fn is_told(&self) -> bool {
+    pub fn is_revision_reported(&self) -> bool {
         self.status.update_revision.as_deref() == self.revision().map(|revision| revision.to_string()).as_deref()
     }
 

@@ -28,9 +28,9 @@ pub struct Sets {
     /// Sets that an answer showed to be gone, until the watch shows it, too. Until then its events about them are old.
     gone: HashMap<Uid, ObjectKey>,
     /// How far each watch has come.
-    heard: HighWater,
+    high_water: HighWater,
     /// The versions of lists of all sets beside the watch. An unknown set whose state is not newer is gone.
-    refreshed: HighWater,
+    listed: HighWater,
     /// The names of installations in statuses.
     installations: Interner,
 }
@@ -54,8 +54,8 @@ impl Sets {
             by_key: HashMap::new(),
             by_uid: HashMap::new(),
             gone: HashMap::new(),
-            heard: HighWater::default(),
-            refreshed: HighWater::default(),
+            high_water: HighWater::default(),
+            listed: HighWater::default(),
             installations: Interner::default(),
         }
     }
@@ -67,7 +67,7 @@ impl Sets {
             Change::Snapshot { version, .. } | Change::Progress(version) => *version,
             Change::Applied(set) | Change::Deleted(set) => set.version,
         };
-        self.heard.raise(scope, version);
+        self.high_water.raise(scope, version);
         match change {
             Change::Snapshot { items, version } => self.snapshot(scope, items, version, &mut effects),
             Change::Applied(set) => self.upsert(set, true, &mut effects),
@@ -105,7 +105,7 @@ impl Sets {
 
     /// Takes in a consistent list of the sets of `scope` that no watch brought: those that are not known in this state, and the UIDs of all.
     /// If the watch has already passed the state of an unknown set, the set was deleted in the meantime.
-    pub fn refresh(
+    pub fn apply_list(
         &mut self,
         scope: &Scope,
         items: Vec<Set>,
@@ -117,11 +117,11 @@ impl Sets {
             self.remove(&set.key, &set.uid, effects);
         }
         for set in items {
-            if self.contains(&set.uid) || set.version > self.heard.at(&set.key) {
+            if self.contains(&set.uid) || set.version > self.high_water.at(&set.key) {
                 self.upsert(set, true, effects);
             }
         }
-        self.refreshed.raise(scope, version);
+        self.listed.raise(scope, version);
     }
 
     /// A request for the set of this name and UID was answered with this state; `None`: it is gone. A set that is no longer known stays
@@ -141,7 +141,7 @@ impl Sets {
 
     /// Takes in a state of a set. If it `is_news`, it may contain a status that another process wrote, perhaps a former leader.
     fn upsert(&mut self, mut set: Set, is_news: bool, effects: &mut Effects) {
-        let is_over = !self.contains(&set.uid) && set.version <= self.refreshed.at(&set.key);
+        let is_over = !self.contains(&set.uid) && set.version <= self.listed.at(&set.key);
         if is_over || self.gone.contains_key(&set.uid) {
             return;
         }
@@ -152,21 +152,20 @@ impl Sets {
         if let Some(writer) = &mut set.status.written_by {
             self.installations.share(writer);
         }
-        effects.writers.extend(former.and_then(|former| new_writer(&former.status, &set.status)));
         if former.is_none_or(|former| former.calls_for_action(&set)) {
             effects.wake.push((set.key.clone(), queue::SPEC));
         } else if is_news && former.is_some_and(|former| former.status != set.status) {
             effects.wake.push((set.key.clone(), queue::STATUS));
         }
         if let Some(former) = former {
+            effects.writers.extend(new_writer(&former.status, &set.status));
             stored::share_pod_names(&former.status, &mut set.status);
-        }
-        if let Some(former) = former.filter(|former| former.uid == set.uid) {
-            set.waits_from = set.waits_from.and(former.waits_from).or(set.waits_from);
-        }
-        if let Some(former) = former.filter(|former| former.uid != set.uid) {
-            effects.gone.push(self.rules.owner(&former.key.namespace, &former.uid));
-            self.by_uid.remove(&former.uid);
+            if former.uid == set.uid {
+                set.waits_from = set.waits_from.and(former.waits_from).or(set.waits_from);
+            } else {
+                effects.gone.push(self.rules.owner(&former.key.namespace, &former.uid));
+                self.by_uid.remove(&former.uid);
+            }
         }
         self.by_uid.insert(set.uid.clone(), set.key.clone());
         self.by_key.insert(set.key.clone(), Arc::new(set));

@@ -100,7 +100,9 @@ impl Input<'_> {
         // A template that becomes the former one must be stored before.
         let is_current = set.status.current_revision.is_some() && set.former_revision().is_none();
         let needed = match (is_stored, state.dry_run) {
-            (false, _) if !outdated.is_empty() || !plan.create.is_empty() || !is_current || !set.is_told() => {
+            (false, _)
+                if !outdated.is_empty() || !plan.create.is_empty() || !is_current || !set.is_revision_reported() =>
+            {
                 Some(Prepare::Store)
             }
             (true, passed) if !outdated.is_empty() && passed != Some(wanted.revision) => Some(Prepare::DryRun),

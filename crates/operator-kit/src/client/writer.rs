@@ -37,18 +37,18 @@ pub enum Answer {
     /// There is no answer, and the write may or may not take effect; why.
     Unknown(String),
     /// No byte of it left this process, so it cannot take effect; why.
-    NeverLeft(String),
+    NotSent(String),
     /// It was not sent, because this process does not lead.
-    NotSent,
+    NotLeading,
 }
 
 impl Answer {
     /// The error text, if any.
     pub fn error(&self) -> Option<String> {
         match self {
-            Answer::Done(..) | Answer::NotSent => None,
+            Answer::Done(..) | Answer::NotLeading => None,
             Answer::Rejected(status) | Answer::Unclear(status) => Some(in_words(status)),
-            Answer::Unknown(error) | Answer::NeverLeft(error) => Some(error.clone()),
+            Answer::Unknown(error) | Answer::NotSent(error) => Some(error.clone()),
         }
     }
 }
@@ -88,17 +88,17 @@ impl Writer {
         build: impl FnOnce() -> Result<Request<Vec<u8>>, request::Error>,
     ) -> Answer {
         let Some(_slot) = self.slots.acquire(namespace).await else {
-            return Answer::NotSent;
+            return Answer::NotLeading;
         };
         let request = match build() {
             Ok(request) => request,
             Err(error) => {
                 warn!(%error, "cannot build a request");
-                return Answer::NeverLeft(format!("cannot build the request: {error}"));
+                return Answer::NotSent(format!("cannot build the request: {error}"));
             }
         };
         let Some(write) = self.leadership.begin_write() else {
-            return Answer::NotSent;
+            return Answer::NotLeading;
         };
         let mut request = request.map(Body::from);
         let traced = Traced::write(&mut request, &self.to);
@@ -113,7 +113,7 @@ impl Writer {
                 let kind = if unanswered.source.is_some() { "transport" } else { "timeout" };
                 let error = unanswered.source.as_ref().map_or_else(|| unanswered.to_string(), |source| in_full(source));
                 traced.failed(kind, &error);
-                if unanswered.has_left { Answer::Unknown(error) } else { Answer::NeverLeft(error) }
+                if unanswered.has_left { Answer::Unknown(error) } else { Answer::NotSent(error) }
             }
         }
     }

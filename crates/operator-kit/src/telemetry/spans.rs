@@ -7,29 +7,11 @@ use opentelemetry::{
     Context,
     trace::{SpanContext, Status, TraceContextExt},
 };
-use tracing::{Span, Value, field::Empty, info_span};
+use tracing::{Span, Value};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 /// The target of spans. No event has it.
 pub const TARGET: &str = "podset_operator::spans";
-
-/// The span of a plan, within a reconcile.
-pub fn plan() -> Span {
-    if Span::current().is_none() {
-        return Span::none();
-    }
-    info_span!(
-        target: TARGET,
-        "plan",
-        plan.wanted = Empty,
-        plan.live = Empty,
-        plan.create = Empty,
-        plan.delete = Empty,
-        plan.look = Empty,
-        plan.relabel = Empty,
-        plan.hold = Empty,
-    )
-}
 
 /// Records a field of the current span.
 pub fn record(field: &'static str, value: impl Value) {

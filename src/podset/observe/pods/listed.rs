@@ -8,7 +8,7 @@ use super::{Pod, Pods};
 use operator_kit::{listwatch::Scope, meta::Uid};
 
 impl Pods {
-    /// Whether this state of a pod is the known one, so that [`Pods::verify`] learns nothing from it, now or later: known versions only
+    /// Whether this state of a pod is the known one, so that [`Pods::apply_list`] learns nothing from it, now or later: known versions only
     /// rise, and a pod that goes meanwhile does not come back.
     pub fn knows(&self, pod: &Pod) -> bool {
         self.is_watched(pod) && self.index.get(&pod.uid).is_some_and(|seen| seen.pod.version == pod.version)
@@ -21,7 +21,7 @@ impl Pods {
 
     /// Takes in a consistent list of all pods of `scope`, without a label selector: it shows pods of our sets that no watch shows. `known`:
     /// those that were known in this state when their page was read; `items`: the others that concern us.
-    pub fn verify(&mut self, scope: &Scope, items: Vec<Pod>, known: HashSet<Uid>, version: u64, now: Timestamp) {
+    pub fn apply_list(&mut self, scope: &Scope, items: Vec<Pod>, known: HashSet<Uid>, version: u64, now: Timestamp) {
         let mut listed = known;
         listed.extend(items.iter().map(|pod| pod.uid.clone()));
         for pod in self.index.absent(scope, &listed, version) {
@@ -35,6 +35,6 @@ impl Pods {
                 seen.unconfirmed_since.get_or_insert(now.into());
             }
         }
-        self.verified.raise(scope, version);
+        self.listed.raise(scope, version);
     }
 }

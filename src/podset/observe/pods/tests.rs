@@ -136,7 +136,7 @@ fn a_name_rests_for_the_quarantine() {
 #[test]
 fn a_pod_that_a_list_showed_gone_does_not_come_back() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
-    cache.verify(&None, vec![testing::pod("b").version(30).0], HashSet::new(), 40, testing::now());
+    cache.apply_list(&None, vec![testing::pod("b").version(30).0], HashSet::new(), 40, testing::now());
     hear(&mut cache, Change::Applied(testing::pod("a").version(20).ready(1).0));
     hear(&mut cache, Change::Applied(testing::pod("never-known").version(25).0));
     hear(&mut cache, Change::Snapshot { items: vec![testing::pod("a").version(20).0], version: 29 });
@@ -272,7 +272,7 @@ fn no_older_response_confirms_a_pod_that_the_watch_lost() {
         let answers = [
             |cache: &mut Pods, _: Seen| cache.created(pod(), testing::now()),
             |cache: &mut Pods, _: Seen| cache.patched(pod(), testing::now()),
-            |cache: &mut Pods, _: Seen| cache.verify(&None, vec![pod()], HashSet::new(), 25, testing::now()),
+            |cache: &mut Pods, _: Seen| cache.apply_list(&None, vec![pod()], HashSet::new(), 25, testing::now()),
             |cache: &mut Pods, _: Seen| cache.looked_up(&key("a"), None, Some(pod()), testing::now()),
             |cache: &mut Pods, sought: Seen| cache.looked_up(&key("a"), Some(&sought), Some(pod()), testing::now()),
         ];
@@ -325,7 +325,7 @@ fn a_list_of_everything_shows_pods_that_no_watch_shows() {
     let ended = testing::pod("ended").version(11).0;
     let items = vec![testing::pod("b").version(6).0, testing::pod("hidden").version(7).unlabelled().0, ended];
     cache.take_touched();
-    cache.verify(&None, items, HashSet::new(), 20, testing::now());
+    cache.apply_list(&None, items, HashSet::new(), 20, testing::now());
     assert_eq!(cache.take_touched().len(), 1, "its set is woken");
     assert_eq!(live(&cache), ["b", "hidden", "new"]);
     assert!(cache.is_resting(&key("gone"), testing::now()));
@@ -342,9 +342,9 @@ fn a_listed_pod_that_is_known_in_this_state_need_not_be_kept() {
     let patched = testing::pod("c").version(11).0;
     cache.patched(patched.clone(), testing::now());
     assert!(!cache.knows(&patched), "the watch has not reached this version");
-    cache.verify(&None, vec![], HashSet::from([known.uid]), 20, testing::now());
+    cache.apply_list(&None, vec![], HashSet::from([known.uid]), 20, testing::now());
     assert_eq!(live(&cache), ["a"], "and c is not in the list");
-    cache.verify(&None, vec![], HashSet::new(), 30, testing::now());
+    cache.apply_list(&None, vec![], HashSet::new(), 30, testing::now());
     assert!(live(&cache).is_empty());
 }
 
@@ -353,7 +353,7 @@ fn a_list_of_one_namespace_says_nothing_of_another() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     let scope = Some("elsewhere".into());
     cache.apply(&scope, Change::Snapshot { items: vec![], version: 20 }, &|_| Some(false), testing::now());
-    cache.verify(&scope, vec![], HashSet::new(), 20, testing::now());
+    cache.apply_list(&scope, vec![], HashSet::new(), 20, testing::now());
     assert_eq!(live(&cache), ["a"]);
 }
 

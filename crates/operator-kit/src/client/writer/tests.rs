@@ -67,7 +67,7 @@ async fn nothing_is_sent_without_leadership() {
     });
     let leadership = leadership::LeaderState::vacant(leadership::env::testing::virtual_env()).leadership();
     let writer = Writer::new(Client::new(service, "default"), &Uri::default(), leadership);
-    assert!(matches!(writer.send(&"a".into(), request).await, Answer::NotSent));
+    assert!(matches!(writer.send(&"a".into(), request).await, Answer::NotLeading));
 }
 
 /// The answer to a write with this configuration, and whether the lease can be released then. The term lasts `budget`
@@ -117,7 +117,7 @@ async fn a_write_that_reaches_no_api_server_never_left() {
         ("the proxy does not reach it", behind),
     ] {
         let answer = write(config, None).await;
-        assert!(matches!(answer, (Answer::NeverLeft(_), true)), "{what}: {answer:?}");
+        assert!(matches!(answer, (Answer::NotSent(_), true)), "{what}: {answer:?}");
     }
 }
 
@@ -126,7 +126,7 @@ async fn a_write_that_times_out_while_connecting_never_left() {
     let mute =
         listener(|mut connection| async move { while connection.read(&mut [0; 64]).await.is_ok_and(|n| n > 0) {} });
     let answer = write(config("https", &mute.await), Some(200)).await;
-    assert!(matches!(answer, (Answer::NeverLeft(_), true)), "{answer:?}");
+    assert!(matches!(answer, (Answer::NotSent(_), true)), "{answer:?}");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ fn a_state_is_classified_by_what_is_known() {
     let mut pods = Pods::new(CacheRules::default());
     let known = testing::pod("known").version(5).0;
     pods.apply(&None, Change::Snapshot { items: vec![known], version: 10 }, &|_| Some(false), testing::now());
-    pods.verify(&None, vec![testing::pod("known").version(5).0], HashSet::new(), 20, testing::now());
+    pods.apply_list(&None, vec![testing::pod("known").version(5).0], HashSet::new(), 20, testing::now());
     let new = |is_missing, replaces: Option<&str>| Arrival::New { is_missing, replaces: replaces.map(Into::into) };
     for (case, pod, is_from_watch, expected) in [
         ("an older state", testing::pod("known").version(4), true, Arrival::Stale),

@@ -16,7 +16,7 @@ fn a_pod_of_another_namespace_belongs_to_no_set_of_this_one() {
     assert_eq!(hear(&mut cache, Change::Applied(unowned)), 0);
     hear(&mut cache, Change::Applied(claim(12)));
     cache.looked_up(&elsewhere, None, Some(claim(13)), testing::now());
-    cache.verify(&None, vec![testing::pod("a").version(5).0, claim(14)], HashSet::new(), 15, testing::now());
+    cache.apply_list(&None, vec![testing::pod("a").version(5).0, claim(14)], HashSet::new(), 15, testing::now());
     assert_eq!((live(&cache), cache.owned(&set()).count()), (vec!["a".to_owned()], 1));
     assert!(!cache.take_touched().contains_key(&set()));
     assert!(cache.is_known(&elsewhere, testing::now()), "its name is taken there");
@@ -71,7 +71,7 @@ fn the_list_at_take_over_finds_a_forgotten_pod() {
         } else {
             testing::pod("a").version(11).unlabelled()
         };
-        cache.verify(&None, vec![found.0], HashSet::new(), 30, testing::now());
+        cache.apply_list(&None, vec![found.0], HashSet::new(), 30, testing::now());
         assert_eq!(live(&cache), ["a"], "{label_is_back}");
     }
 }
