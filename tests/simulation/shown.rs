@@ -31,7 +31,7 @@ fn value(operator: &Operator, metric: &str, parts: &[&str]) -> f64 {
 async fn an_unready_replica_names_what_it_waits_for() {
     let server = ApiServer::new(1);
     server.settings(|settings| {
-        settings.unserved.insert("podsets.app.example.com");
+        settings.unserved.insert("podsets");
     });
     let mut operator = Operator::standby(&server, "a", Rules::default());
     sleep(seconds(60)).await;

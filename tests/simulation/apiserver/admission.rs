@@ -48,7 +48,7 @@ impl State {
             webhook(new)?;
         }
         validate_name(kind, new)?;
-        self.validate(kind, new)?;
+        validate(kind, new)?;
         self.admit_quota(kind, namespace, new)
     }
 
@@ -64,7 +64,7 @@ impl State {
     }
 
     fn admit_namespace(&self, kind: &'static Kind, namespace: &str, new: &Value) -> Result<(), Status> {
-        if !kind.namespaced {
+        if *kind == NAMESPACES {
             return Ok(());
         }
         let Some(stored) = self.get(&NAMESPACES, "", namespace) else {
@@ -72,16 +72,6 @@ impl State {
         };
         if object::phase(stored) == "Terminating" {
             return Err(Status::namespace_terminating(kind, object::name(new), namespace));
-        }
-        Ok(())
-    }
-
-    /// Rejects a pod without containers.
-    pub fn validate(&self, kind: &'static Kind, object: &Value) -> Result<(), Status> {
-        let name = object::name(object);
-        if *kind == PODS && object["spec"]["containers"].as_array().is_none_or(Vec::is_empty) {
-            let why = "Required value";
-            return Err(Status::invalid(kind, name, "spec.containers", "FieldValueRequired", why));
         }
         Ok(())
     }
@@ -112,6 +102,16 @@ pub fn set_defaults(kind: &'static Kind, object: &mut Value) {
             *grace = json!(30);
         }
     }
+}
+
+/// Rejects a pod without containers.
+pub fn validate(kind: &'static Kind, object: &Value) -> Result<(), Status> {
+    let name = object::name(object);
+    if *kind == PODS && object["spec"]["containers"].as_array().is_none_or(Vec::is_empty) {
+        let why = "Required value";
+        return Err(Status::invalid(kind, name, "spec.containers", "FieldValueRequired", why));
+    }
+    Ok(())
 }
 
 fn validate_name(kind: &'static Kind, new: &Value) -> Result<(), Status> {

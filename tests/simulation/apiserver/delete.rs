@@ -5,7 +5,6 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{
-    jobs::Job,
     kinds::{Kind, NAMESPACES, PODS},
     object,
     request::ApiRequest,
@@ -48,7 +47,8 @@ impl DeleteOptions {
         Self { uid: Some(uid.to_owned()), ..Self::default() }
     }
 
-    fn check(&self, kind: &'static Kind, stored: &Value) -> Result<(), Status> {
+    fn check(&self, stored: &Value) -> Result<(), Status> {
+        let kind = Kind::of(stored);
         let name = object::name(stored);
         if let Some(uid) = self.uid.as_deref().filter(|uid| *uid != object::uid(stored)) {
             let why = format!(
@@ -77,18 +77,12 @@ impl State {
         let options = DeleteOptions::of(&request.body);
         let kind = request.kind;
         self.admit_delete(kind, &stored)?;
-        let last = self.delete_object(kind, &stored, &options, &request.instance)?;
+        let last = self.delete_object(&stored, &options, &request.instance)?;
         let gone = self.by_uid(object::uid(&stored)).is_none();
         if gone && *kind != PODS {
             // Only kinds with graceful deletion answer with the object once it is gone.
-            let mut details = json!({
-                "name": request.name,
-                "kind": kind.plural,
-                "uid": object::uid(&stored),
-            });
-            if !kind.group.is_empty() {
-                details["group"] = kind.group.into();
-            }
+            let mut details = Status::about(kind, kind.plural, &request.name);
+            details["uid"] = object::uid(&stored).into();
             return Ok(json!({
                 "kind": "Status",
                 "apiVersion": "v1",
@@ -103,42 +97,35 @@ impl State {
     /// Deletes an object as for a client. Returns its last or its new state.
     pub fn delete_object(
         &mut self,
-        kind: &'static Kind,
         stored: &Arc<Value>,
         options: &DeleteOptions,
         by: &str,
     ) -> Result<Arc<Value>, Status> {
-        options.check(kind, stored)?;
+        let kind = Kind::of(stored);
+        options.check(stored)?;
         if *kind == NAMESPACES {
             return Ok(self.terminate_namespace(stored, by));
         }
         let grace = if *kind == PODS { pod_grace(stored, options) } else { 0 };
         if object::is_terminating(stored) {
-            return Ok(self.delete_again(kind, stored, options, grace, by));
+            return Ok(self.delete_again(stored, options, grace, by));
         }
         let finalizers = finalizers_after(stored, options);
         if *kind != PODS && finalizers.is_empty() {
-            return Ok(self.remove(kind, stored, by));
+            return Ok(self.remove(stored, by));
         }
         let mut marked = (**stored).clone();
         self.mark_deleted(&mut marked, grace);
         object::set_finalizers(&mut marked, &finalizers);
-        let marked = self.put(kind, marked, by);
+        let marked = self.put(marked, by);
         if grace == 0 && finalizers.is_empty() {
-            return Ok(self.remove(kind, &marked, by));
+            return Ok(self.remove(&marked, by));
         }
         Ok(marked)
     }
 
     /// Deletes an object again. This can only shorten the remaining grace period.
-    fn delete_again(
-        &mut self,
-        kind: &'static Kind,
-        stored: &Arc<Value>,
-        options: &DeleteOptions,
-        grace: i64,
-        by: &str,
-    ) -> Arc<Value> {
+    fn delete_again(&mut self, stored: &Arc<Value>, options: &DeleteOptions, grace: i64, by: &str) -> Arc<Value> {
         let left = stored["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
         if left > 0 && (options.grace_period.is_none() || grace >= left) {
             return Arc::clone(stored);
@@ -149,9 +136,9 @@ impl State {
             object::meta_mut(&mut marked).insert("deletionTimestamp".to_owned(), until.into());
             object::meta_mut(&mut marked).insert("deletionGracePeriodSeconds".to_owned(), grace.into());
         }
-        let marked = self.put(kind, marked, by);
+        let marked = self.put(marked, by);
         if grace == 0 && object::finalizers(&marked).is_empty() {
-            return self.remove(kind, &marked, by);
+            return self.remove(&marked, by);
         }
         marked
     }
@@ -174,9 +161,9 @@ impl State {
         let now = self.clock.rfc3339();
         object::meta_mut(&mut marked).insert("deletionTimestamp".to_owned(), now.into());
         marked["status"]["phase"] = "Terminating".into();
-        let delay = self.settings.collect_after;
-        self.jobs.push(delay, Job::DrainNamespace(object::name(stored).to_owned()));
-        self.put(&NAMESPACES, marked, by)
+        let name = object::name(stored).to_owned();
+        self.jobs.push(self.settings.collect_after, move |state| state.drain_namespace(&name));
+        self.put(marked, by)
     }
 }
 

@@ -41,15 +41,9 @@ pub struct Rule {
     fault: Fault,
     matched: usize,
     hits: usize,
+    /// Closed to release the requests that the rule holds.
     gate: Arc<Semaphore>,
     action: &'static str,
-}
-
-impl Rule {
-    /// Lets all held requests go on, and all later ones.
-    fn open(self) {
-        self.gate.add_permits(Semaphore::MAX_PERMITS / 2);
-    }
 }
 
 /// Counts which actions of a world had an effect. A fault that hits no request and no watch tests nothing.
@@ -102,13 +96,6 @@ impl Coverage {
     }
 }
 
-/// What a rule does to one request: the fault, and the gate at which a held request waits.
-#[derive(Clone)]
-pub struct Hit {
-    pub fault: Fault,
-    pub gate: Arc<Semaphore>,
-}
-
 /// The rules for requests, in the order in which the test added them.
 #[derive(Default)]
 pub struct Faults {
@@ -132,12 +119,12 @@ impl Faults {
 
     /// Removes a rule and releases the requests that it holds.
     pub fn release(&mut self, id: u64) {
-        self.rules.extract_if(.., |rule| rule.id == id).for_each(Rule::open);
+        self.rules.extract_if(.., |rule| rule.id == id).for_each(|rule| rule.gate.close());
     }
 
     /// Removes all rules and releases the requests that they hold.
     pub fn clear(&mut self) {
-        self.rules.drain(..).for_each(Rule::open);
+        self.rules.drain(..).for_each(|rule| rule.gate.close());
     }
 
     /// How many requests a rule has hit; none once it is removed.
@@ -145,8 +132,9 @@ impl Faults {
         self.rules.iter().find(|rule| rule.id == id).map(|rule| rule.hits)
     }
 
-    /// Returns the first rule that hits this request, and counts the hit.
-    pub fn hit(&mut self, request: &ApiRequest, coverage: &mut Coverage) -> Option<Hit> {
+    /// Counts the hit of the first rule that hits this request. Returns its fault, and the gate at which a held request
+    /// waits.
+    pub fn hit(&mut self, request: &ApiRequest, coverage: &mut Coverage) -> Option<(Fault, Arc<Semaphore>)> {
         for rule in &mut self.rules {
             if !rule.requests.matches(request) {
                 continue;
@@ -156,7 +144,7 @@ impl Faults {
             if rule.requests.chooses(nth) {
                 rule.hits += 1;
                 coverage.hit(rule.action);
-                return Some(Hit { fault: rule.fault.clone(), gate: Arc::clone(&rule.gate) });
+                return Some((rule.fault.clone(), Arc::clone(&rule.gate)));
             }
         }
         None

@@ -1,7 +1,7 @@
 //! The client's end of a watch: one task per stream sends the queued events when they are due, and
 //! bookmarks in between, until the watch times out or the client is gone.
 
-use std::{sync::Weak, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::{
@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::{
-    Shared,
+    ApiServer,
     service::Cut,
     watch::{Delivery, Opened},
 };
@@ -19,7 +19,7 @@ use super::{
 const BOOKMARKS: Duration = Duration::from_secs(60);
 
 /// Sends the events of a watch to the client until one of the two ends.
-pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::UnboundedSender<Result<Bytes, Cut>>) {
+pub async fn feed(server: ApiServer, mut opened: Opened, stream: mpsc::UnboundedSender<Result<Bytes, Cut>>) {
     let end = Instant::now() + opened.timeout;
     let mut bookmarks = interval(BOOKMARKS);
     bookmarks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -31,12 +31,10 @@ pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::Unboun
             () = stream.closed() => break,
             delivery = opened.deliveries.recv() => delivery,
             _ = bookmarks.tick() => {
-                let Some(server) = server.upgrade() else { break };
                 server.with(|state| state.send_bookmark(opened.id));
                 continue;
             }
             () = sleep_until(end), if !timed_out => {
-                let Some(server) = server.upgrade() else { break };
                 // A half-open connection does not even end.
                 timed_out = true;
                 if server.with(|state| state.is_stalled(opened.id)) { continue; }
@@ -47,9 +45,7 @@ pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::Unboun
             sleep_until(*at).await;
         }
         if opened.ice.is_whole() {
-            let Some(server) = server.upgrade() else { break };
             server.with(|state| state.coverage.held_up(&opened.client));
-            drop(server);
             opened.ice.melted().await;
         }
         let sent = match delivery {
@@ -60,7 +56,7 @@ pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::Unboun
                 break;
             }
             Some(Delivery::Line(_, line)) => {
-                if let (Some(server), Some((object, is_gone))) = (server.upgrade(), line.object) {
+                if let Some((object, is_gone)) = line.object {
                     server.with(|state| {
                         let at = state.clock.elapsed();
                         state.observers.received(&opened.client, &object, is_gone, at);
@@ -73,7 +69,5 @@ pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::Unboun
             break;
         }
     }
-    if let Some(server) = server.upgrade() {
-        server.with(|state| state.close_watch(opened.id));
-    }
+    server.with(|state| state.close_watch(opened.id));
 }

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::{
     delete::DeleteOptions,
-    jobs::Job,
     kinds::PODS,
     object,
     store::{Change, ChangeKind, State},
@@ -113,7 +112,7 @@ impl State {
         let uid = object::uid(pod).to_owned();
         if change.change == ChangeKind::Added {
             if let Some(delay) = script.bound_after {
-                self.jobs.push(delay, Job::Bind(uid));
+                self.jobs.push(delay, move |state| state.bind(&uid));
             }
             return;
         }
@@ -124,7 +123,7 @@ impl State {
             && on_a_node
             && let Some(delay) = script.gone_after
         {
-            self.jobs.push(delay, Job::Vanish(uid));
+            self.jobs.push(delay, move |state| state.vanish_pod(&uid));
         }
     }
 
@@ -150,7 +149,8 @@ impl State {
         });
         if bound.is_some() {
             self.kubelet.bound += 1;
-            self.jobs.push(STARTS_IN, Job::Run(uid.to_owned()));
+            let uid = uid.to_owned();
+            self.jobs.push(STARTS_IN, move |state| state.run_pod(&uid));
         }
     }
 
@@ -171,10 +171,12 @@ impl State {
             return;
         }
         if let Some(delay) = script.ready_after.filter(|_| !ready) {
-            self.jobs.push(delay, Job::BecomeReady(uid.to_owned()));
+            let uid = uid.to_owned();
+            self.jobs.push(delay, move |state| state.set_ready(&uid, true));
         }
         if let Some((delay, success)) = script.ends_after {
-            self.jobs.push(delay, Job::Finish(uid.to_owned(), success));
+            let uid = uid.to_owned();
+            self.jobs.push(delay, move |state| state.finish_pod(&uid, success));
         }
     }
 
@@ -212,7 +214,7 @@ impl State {
             return;
         };
         let options = DeleteOptions { grace_period: Some(0), ..DeleteOptions::of_uid(uid) };
-        let deleted = self.delete_object(&PODS, &pod, &options, KUBELET);
+        let deleted = self.delete_object(&pod, &options, KUBELET);
         debug_assert!(deleted.is_ok(), "a delete of the stored UID is never rejected");
     }
 
@@ -224,7 +226,7 @@ impl State {
         }
         let mut pod = (*stored).clone();
         change(&mut pod);
-        Some(self.put(&PODS, pod, by))
+        Some(self.put(pod, by))
     }
 }
 

@@ -7,12 +7,12 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
+use tokio::sync::watch::Sender;
 
 use super::{
     admission::Admission,
     clock::Clock,
     faults::{Coverage, Faults},
-    gc::Dependents,
     jobs::Jobs,
     kinds::{Kind, NAMESPACES, PODS, PODSETS},
     kubelet::Kubelet,
@@ -25,7 +25,7 @@ use super::{
     watch::Watches,
 };
 
-/// The key of an object: qualified resource, namespace, name.
+/// The key of an object: resource, namespace, name.
 pub type Key = (&'static str, String, String);
 
 /// What happened to an object.
@@ -85,13 +85,14 @@ pub struct State {
     pub keys_by_uid: BTreeMap<String, Key>,
     pub resource_version: u64,
     pub history: Vec<Change>,
+    /// Wakes the tests that wait for a change.
+    pub changes: Sender<()>,
     pub watches: Watches,
     pub faults: Faults,
     pub coverage: Coverage,
     pub quorum: Quorum,
     pub log: Vec<LoggedRequest>,
     pub jobs: Jobs,
-    pub dependents: Dependents,
     pub admission: Admission,
     pub kubelet: Kubelet,
     pub observers: Observers,
@@ -110,13 +111,13 @@ impl State {
             // Not 0: to a client, resourceVersion 0 means "any".
             resource_version: 1,
             history: Vec::new(),
+            changes: Sender::new(()),
             watches: Watches::default(),
             faults: Faults::default(),
             coverage: Coverage::default(),
             quorum: Quorum::default(),
             log: Vec::new(),
             jobs: Jobs::default(),
-            dependents: Dependents::default(),
             admission: Admission::default(),
             kubelet: Kubelet::default(),
             observers: Observers::default(),
@@ -162,7 +163,7 @@ impl State {
     pub fn of_kind(&self, kind: &'static Kind, namespace: &str) -> impl Iterator<Item = &Arc<Value>> {
         self.objects
             .range(key(kind, namespace, "")..)
-            .take_while(move |(k, _)| k.0 == kind.qualified)
+            .take_while(move |(k, _)| k.0 == kind.plural)
             .filter(move |(k, _)| namespace.is_empty() || k.1 == namespace)
             .map(|(_, object)| object)
     }
@@ -174,8 +175,8 @@ impl State {
 
     /// Stores an object with the next resourceVersion. An object equal to the stored one changes
     /// nothing, as in the real server.
-    pub fn put(&mut self, kind: &'static Kind, mut object: Value, by: &str) -> Arc<Value> {
-        let key = key(kind, object::namespace(&object), object::name(&object));
+    pub fn put(&mut self, mut object: Value, by: &str) -> Arc<Value> {
+        let key = key(Kind::of(&object), object::namespace(&object), object::name(&object));
         let before = self.objects.get(&key).cloned();
         if let Some(stored) = &before {
             let version = object::meta(stored, "resourceVersion").to_owned();
@@ -188,17 +189,17 @@ impl State {
         self.keys_by_uid.insert(object::uid(&object).to_owned(), key.clone());
         self.objects.insert(key, Arc::clone(&object));
         let change = if before.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
-        self.record(kind, change, Arc::clone(&object), before, by);
+        self.record(change, Arc::clone(&object), before, by);
         object
     }
 
     /// Removes an object from the store. Its last state gets the resourceVersion of the deletion.
-    pub fn remove(&mut self, kind: &'static Kind, stored: &Value, by: &str) -> Arc<Value> {
-        let key = key(kind, object::namespace(stored), object::name(stored));
+    pub fn remove(&mut self, stored: &Value, by: &str) -> Arc<Value> {
+        let key = key(Kind::of(stored), object::namespace(stored), object::name(stored));
         let before = self.objects.remove(&key);
         let last = self.version(stored.clone());
         self.keys_by_uid.remove(object::uid(stored));
-        self.record(kind, ChangeKind::Deleted, Arc::clone(&last), before, by);
+        self.record(ChangeKind::Deleted, Arc::clone(&last), before, by);
         last
     }
 
@@ -209,19 +210,12 @@ impl State {
         Arc::new(object)
     }
 
-    fn record(
-        &mut self,
-        kind: &'static Kind,
-        change: ChangeKind,
-        object: Arc<Value>,
-        before: Option<Arc<Value>>,
-        by: &str,
-    ) {
+    fn record(&mut self, change: ChangeKind, object: Arc<Value>, before: Option<Arc<Value>>, by: &str) {
         let change = Change {
             at: self.clock.elapsed(),
             resource_version: self.resource_version,
             change,
-            kind,
+            kind: Kind::of(&object),
             object,
             before,
             by: by.to_owned(),
@@ -231,10 +225,11 @@ impl State {
         self.kubelet_sees(&change);
         self.collector_sees(&change);
         self.history.push(change);
+        self.changes.send_replace(());
     }
 }
 
 /// The key of an object.
 pub fn key(kind: &'static Kind, namespace: &str, name: &str) -> Key {
-    (kind.qualified, namespace.to_owned(), name.to_owned())
+    (kind.plural, namespace.to_owned(), name.to_owned())
 }

@@ -26,7 +26,7 @@ impl ApiServer {
     }
 
     fn finish(&self, namespace: &str, name: &str, success: bool) {
-        self.act(|state| {
+        self.with(|state| {
             let uid = object::uid(&state.expect(&PODS, namespace, name)).to_owned();
             state.finish_pod(&uid, success);
         });
@@ -34,17 +34,17 @@ impl ApiServer {
 
     /// Makes a failed pod run again, which no real kubelet should do.
     pub fn run_again(&self, namespace: &str, name: &str) {
-        self.act(|state| {
+        self.with(|state| {
             let mut pod = (*state.expect(&PODS, namespace, name)).clone();
             pod["status"]["phase"] = "Running".into();
-            state.put(&PODS, pod.clone(), "kubelet");
+            state.put(pod.clone(), "kubelet");
             state.set_ready(object::uid(&pod), true);
         });
     }
 
     /// Makes a running pod ready or unready.
     pub fn set_ready(&self, namespace: &str, name: &str, ready: bool) {
-        self.act(|state| {
+        self.with(|state| {
             let uid = object::uid(&state.expect(&PODS, namespace, name)).to_owned();
             state.set_ready(&uid, ready);
         });

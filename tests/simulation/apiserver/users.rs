@@ -15,7 +15,7 @@ const USER: &str = "user";
 
 impl ApiServer {
     pub fn create_namespace(&self, name: &str) {
-        self.act(|state| state.ensure_namespace(name));
+        self.with(|state| state.ensure_namespace(name));
     }
 
     /// Deletes a namespace with all its objects.
@@ -54,7 +54,7 @@ impl ApiServer {
 
     /// Creates an object. Returns its UID, or the rejection by the API server.
     pub fn try_to_create(&self, kind: &'static Kind, namespace: &str, object: Value) -> Result<String, Status> {
-        self.act(|state| {
+        self.with(|state| {
             state.ensure_namespace(namespace);
             let created = state.create_object(kind, namespace, object, USER)?;
             Ok(object::uid(&created).to_owned())
@@ -136,9 +136,9 @@ impl ApiServer {
     }
 
     fn delete_with(&self, kind: &'static Kind, namespace: &str, name: &str, options: &DeleteOptions) {
-        self.act(|state| {
+        self.with(|state| {
             let stored = state.expect(kind, namespace, name);
-            if let Err(status) = state.delete_object(kind, &stored, options, USER) {
+            if let Err(status) = state.delete_object(&stored, options, USER) {
                 panic!("the user's delete was rejected: {}", status.message);
             }
         });
@@ -153,11 +153,11 @@ impl ApiServer {
         subresource: &str,
         change: impl FnOnce(&mut Value),
     ) {
-        self.act(|state| {
+        self.with(|state| {
             let stored = state.expect(kind, namespace, name);
             let mut new = (*stored).clone();
             change(&mut new);
-            if let Err(status) = state.replace(kind, subresource, &stored, new, USER) {
+            if let Err(status) = state.replace(subresource, &stored, new, USER) {
                 panic!("the user's edit was rejected: {}", status.message);
             }
         });

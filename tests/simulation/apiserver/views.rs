@@ -80,7 +80,7 @@ impl ApiServer {
         let caller = Location::caller();
         async move {
             let end = Instant::now() + timeout;
-            let mut changes = self.changes();
+            let mut changes = self.with(|state| state.changes.subscribe());
             loop {
                 changes.mark_unchanged();
                 if holds(self) {

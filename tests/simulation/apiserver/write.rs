@@ -7,7 +7,7 @@ use rand::{RngExt, rngs::StdRng};
 use serde_json::{Value, json};
 
 use super::{
-    admission::set_defaults,
+    admission::{set_defaults, validate},
     kinds::{Kind, NAMESPACES, PODS},
     object,
     request::ApiRequest,
@@ -40,7 +40,7 @@ impl State {
         by: &str,
     ) -> Result<Arc<Value>, Status> {
         self.admit_object(kind, namespace, &mut new)?;
-        Ok(self.put(kind, new, by))
+        Ok(self.put(new, by))
     }
 
     /// Completes a new object and runs admission.
@@ -49,7 +49,7 @@ impl State {
             let why = "the namespace of the provided object does not match the namespace sent on the request";
             return Err(Status::bad_request(why));
         }
-        if kind.namespaced {
+        if *kind != NAMESPACES {
             object::meta_mut(new).insert("namespace".to_owned(), namespace.into());
         }
         set_defaults(kind, new);
@@ -105,7 +105,7 @@ impl State {
             let why = format!("Invalid value: \"{uid}\": field is immutable");
             return Err(Status::invalid(kind, name, "metadata.uid", "FieldValueInvalid", &why));
         }
-        self.replace(kind, &request.subresource, &stored, new, &request.instance)
+        self.replace(&request.subresource, &stored, new, &request.instance)
     }
 
     /// Forced server-side apply of a status, as the operator sends it. Keeps the conditions of other controllers.
@@ -114,8 +114,7 @@ impl State {
     fn apply(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
         let kind = request.kind;
         if request.query("fieldManager").is_empty() {
-            let why = "Required value: is required for apply patch";
-            return Err(Status::invalid_options("PatchOptions", "fieldManager", "FieldValueRequired", why));
+            return Err(Status::no_field_manager());
         }
         if request.subresource != "status" || request.query("force") != "true" {
             return Err(Status::bad_request("this API server supports only a forced apply of a status"));
@@ -132,7 +131,7 @@ impl State {
                 object::set_condition(&mut new, theirs.clone());
             }
         }
-        self.replace(kind, "status", &stored, new, &request.instance)
+        self.replace("status", &stored, new, &request.instance)
     }
 
     /// PATCH.
@@ -152,16 +151,10 @@ impl State {
     }
 
     /// Replaces `stored` with `new`, but keeps the fields that a write to this path cannot change.
-    pub fn replace(
-        &mut self,
-        kind: &'static Kind,
-        subresource: &str,
-        stored: &Arc<Value>,
-        new: Value,
-        by: &str,
-    ) -> Result<Arc<Value>, Status> {
+    pub fn replace(&mut self, subresource: &str, stored: &Value, new: Value, by: &str) -> Result<Arc<Value>, Status> {
+        let kind = Kind::of(stored);
         let mut new = if subresource == "status" {
-            let mut with_status = (**stored).clone();
+            let mut with_status = stored.clone();
             with_status["status"] = new["status"].clone();
             with_status
         } else {
@@ -176,18 +169,18 @@ impl State {
             let next = object::generation(stored) + 1;
             object::meta_mut(&mut new).insert("generation".to_owned(), next.into());
         }
-        self.validate(kind, &new)?;
+        validate(kind, &new)?;
         let gone = object::is_terminating(&new)
             && object::finalizers(&new).is_empty()
             && !object::finalizers(stored).is_empty()
             && new["metadata"]["deletionGracePeriodSeconds"] == 0;
         if gone {
-            self.remove(kind, &new, by);
+            self.remove(&new, by);
             // For the last finalizer, kube-apiserver 1.36.3 answers with the resourceVersion from before this write.
             new["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
             return Ok(Arc::new(new));
         }
-        Ok(self.put(kind, new, by))
+        Ok(self.put(new, by))
     }
 }
 

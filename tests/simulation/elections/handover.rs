@@ -242,7 +242,7 @@ async fn replicas_exit_when_the_version_of_the_lease_goes_back() {
     let old = server.with(|state| (*state.expect(&LEASES, LEASE.0, LEASE.1)).clone());
     sleep(seconds(5)).await;
     // As when a backup of etcd is restored: watches show no event.
-    server.with(|state| state.objects.insert((LEASES.qualified, LEASE.0.to_owned(), LEASE.1.to_owned()), old.into()));
+    server.with(|state| state.objects.insert((LEASES.plural, LEASE.0.to_owned(), LEASE.1.to_owned()), old.into()));
     sleep(seconds(8)).await;
     for replica in [a, b] {
         assert!(replica.has_ended(), "{}", replica.name());
