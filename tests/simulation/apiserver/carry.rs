@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::stream;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use rand::RngExt;
@@ -62,7 +62,7 @@ impl Answer {
 
     /// The HTTP response of this server. A garbled one breaks off in the middle, unless it is a watch.
     pub fn into_response(self, server: &ApiServer, is_garbled: bool) -> Response<AnswerBody> {
-        let code = StatusCode::from_u16(self.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let code = self.code();
         let whole = |text: String| Full::from(text).map_err(|never| match never {}).boxed_unsync();
         let (content_type, body) = match self {
             Self::Json(_, value) => {
@@ -80,14 +80,11 @@ impl Answer {
                 ("application/json", StreamBody::new(frames).boxed_unsync())
             }
         };
-        let mut response = Response::new(body);
-        *response.status_mut() = code;
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-        if code == StatusCode::TOO_MANY_REQUESTS {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        let mut response = Response::builder().status(code).header(header::CONTENT_TYPE, content_type);
+        if code == 429 {
+            response = response.header(header::RETRY_AFTER, "1");
         }
-        response
+        response.body(body).expect("its code and headers are valid")
     }
 }
 

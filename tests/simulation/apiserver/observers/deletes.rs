@@ -17,7 +17,7 @@ use super::{
         request::{ApiRequest, Verb},
         store::{Change, ChangeKind},
     },
-    Checked, Observer, is_by_replica, is_of_pod,
+    Checked, is_by_replica, is_of_pod,
 };
 
 /// The maximum time from the decision to the sending of a delete: other requests of the same pass come first, each of
@@ -290,10 +290,11 @@ impl Client {
     }
 }
 
-impl Observer for Deletes {
-    fn changed(&mut self, change: &Change) -> Checked {
+impl Deletes {
+    /// An object was created, changed or deleted.
+    pub fn changed(&mut self, change: &Change) {
         if *change.kind != PODS {
-            return Ok(());
+            return;
         }
         let (pod, uid) = (&change.object, object::uid(&change.object).to_owned());
         self.created.entry(uid.clone()).or_insert(change.at);
@@ -301,10 +302,10 @@ impl Observer for Deletes {
         if ends && is_by_replica(change) {
             self.hit.insert((object::namespace(pod).to_owned(), object::name(pod).to_owned()), uid);
         }
-        Ok(())
     }
 
-    fn arrived(&mut self, request: &ApiRequest, at: Duration) -> Checked {
+    /// A request was sent.
+    pub fn arrived(&mut self, request: &ApiRequest, at: Duration) -> Checked {
         if !is_of_pod(request, Verb::Delete) {
             return Ok(());
         }
@@ -313,7 +314,8 @@ impl Observer for Deletes {
         self.delete(request, at).map_err(unjustified)
     }
 
-    fn executed(&mut self, entry: &LoggedRequest, _: u64) -> Checked {
+    /// A request was executed.
+    pub fn executed(&mut self, entry: &LoggedRequest) -> Checked {
         let request = &entry.request;
         if !is_of_pod(request, Verb::Delete) || !entry.took_effect() {
             return Ok(());
@@ -324,9 +326,7 @@ impl Observer for Deletes {
         }
         Ok(())
     }
-}
 
-impl Deletes {
     fn client(&mut self, name: &str) -> &mut Client {
         self.clients.entry(name.to_owned()).or_default()
     }
