@@ -21,7 +21,7 @@ use super::{
     faults::Fault,
     feed::feed,
     log::LoggedRequest,
-    read::presented,
+    read::{former_pages, presented},
     request::{ApiRequest, Verb},
     service::{AnswerBody, Cut},
     status::Status,
@@ -175,7 +175,8 @@ impl Handler {
             // If the client has given up, the answer is lost.
             if !reply.is_closed() {
                 let body = if let Answer::Json(_, body) = &answer { Some(body) } else { None };
-                state.observers.answered(entry, body, state.clock.elapsed());
+                let former = former_pages(&state.lists, &entry.request);
+                state.observers.answered(entry, body, former, state.clock.elapsed());
             }
         });
         drop(reply.send(Ok(answer.into_response(&self.server, false))));

@@ -20,6 +20,7 @@ use super::{
     object,
     observers::Observers,
     quorum::Quorum,
+    read::List,
     service::Listener,
     settings::Settings,
     watch::Watches,
@@ -85,6 +86,8 @@ pub struct State {
     pub keys_by_uid: BTreeMap<String, Key>,
     pub resource_version: u64,
     pub history: Vec<Change>,
+    /// All lists that were read.
+    pub lists: Vec<List>,
     /// Wakes the tests that wait for a change.
     pub changes: Sender<()>,
     pub watches: Watches,
@@ -111,6 +114,7 @@ impl State {
             // Not 0: to a client, resourceVersion 0 means "any".
             resource_version: 1,
             history: Vec::new(),
+            lists: Vec::new(),
             changes: Sender::new(()),
             watches: Watches::default(),
             faults: Faults::default(),

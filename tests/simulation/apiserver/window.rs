@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     kinds::Kind,
     object,
-    read::{Selector, presented},
+    read::{Selector, presented, shown_as},
     request::ApiRequest,
     status::Status,
     store::{Change, ChangeKind},
@@ -73,11 +73,7 @@ impl Window {
     /// A bookmark.
     pub fn bookmark(&self, version: u64) -> Bytes {
         let metadata = json!({ "resourceVersion": version.to_string(), "creationTimestamp": null });
-        let (kind, api_version) = if self.metadata_only {
-            ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned())
-        } else {
-            (self.kind.kind, self.kind.api_version())
-        };
+        let (kind, api_version) = shown_as(self.kind, self.metadata_only);
         let object = json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata });
         line("BOOKMARK", &object, false)
     }

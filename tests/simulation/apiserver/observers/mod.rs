@@ -17,7 +17,7 @@ mod rollouts;
 mod statuses;
 mod strangers;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
 
@@ -97,10 +97,10 @@ impl Observers {
         self.violations.extend(checks.into_iter().filter_map(Result::err));
     }
 
-    /// A client receives the response to a request.
-    pub fn answered(&mut self, entry: &LoggedRequest, body: Option<&Value>, at: Duration) {
+    /// A client receives the response to a request. It has received these objects on the former pages of a list.
+    pub fn answered(&mut self, entry: &LoggedRequest, body: Option<&Value>, former: &[Arc<Value>], at: Duration) {
         if let Some(body) = body {
-            self.deletes.answered(entry, body, at);
+            self.deletes.answered(entry, body, former, at);
         }
         self.events.answered(entry);
     }
