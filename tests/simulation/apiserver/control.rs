@@ -10,8 +10,8 @@ use super::{
     request::Verb,
     select::Requests,
     settings::Settings,
-    store::{Change, State},
-    watch::{Delivery, ModeInForce},
+    store::Change,
+    watch::{Delivery, ModeInForce, Watcher},
 };
 
 /// A fault rule that a test added. It stays in force until it is removed.
@@ -98,41 +98,41 @@ impl WatchControl {
 
     /// Ends the open watches like a timeout.
     pub fn end(&self) {
-        self.deliver(&Delivery::End);
+        self.to_open(|watcher| watcher.deliver(Delivery::End));
     }
 
     /// Breaks the connections of the open watches.
     pub fn cut(&self) {
-        self.deliver(&Delivery::Cut);
-    }
-
-    fn deliver(&self, delivery: &Delivery) {
-        self.to_open(|state, ids| state.deliver_all(ids, delivery));
-    }
-
-    /// Applies `act` to the watches that are open now, if any.
-    fn to_open(&self, act: impl FnOnce(&mut State, &[u64])) {
-        self.server.with(|state| {
-            let (ids, action) = (state.watches_in(&self.scope), state.coverage.place_fault());
-            if !ids.is_empty() {
-                state.coverage.hit(action);
-                act(state, &ids);
-            }
-        });
+        self.to_open(|watcher| watcher.deliver(Delivery::Cut));
     }
 
     /// Sends the last `count` events of each open watch again.
     pub fn replay(&self, count: usize) {
-        self.to_open(|state, ids| state.replay(ids, count));
+        self.to_open(|watcher| watcher.replay(count));
     }
 
     /// Answers the open watches with 410 Gone.
     pub fn gone(&self) {
-        self.to_open(|state, ids| state.expire_watches(ids));
+        self.to_open(Watcher::expire);
+    }
+
+    /// Applies `act` to the watches that are open now, if any.
+    fn to_open(&self, act: impl Fn(&Watcher)) {
+        self.server.with(|state| {
+            let action = state.coverage.place_fault();
+            let mut is_any = false;
+            for (_, watcher) in state.watches_in(&self.scope) {
+                act(watcher);
+                is_any = true;
+            }
+            if is_any {
+                state.coverage.hit(action);
+            }
+        });
     }
 
     pub fn count(&self) -> usize {
-        self.server.with(|state| state.watches_in(&self.scope).len())
+        self.server.with(|state| state.watches_in(&self.scope).count())
     }
 }
 

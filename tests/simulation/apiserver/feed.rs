@@ -41,7 +41,7 @@ pub async fn feed(server: ApiServer, mut opened: Opened, stream: mpsc::Unbounded
                 break;
             }
         };
-        if let Some(Delivery::Line(at, _)) = &delivery {
+        if let Some(Delivery::Event(at, _)) = &delivery {
             sleep_until(*at).await;
         }
         if opened.ice.is_whole() {
@@ -55,14 +55,14 @@ pub async fn feed(server: ApiServer, mut opened: Opened, stream: mpsc::Unbounded
                 let _ = stream.send(Err(Cut));
                 break;
             }
-            Some(Delivery::Line(_, line)) => {
-                if let Some((object, is_gone)) = line.object {
+            Some(Delivery::Event(_, event)) => {
+                if !event.metadata_only && event.what != "BOOKMARK" {
                     server.with(|state| {
-                        let at = state.clock.elapsed();
-                        state.observers.received(&opened.client, &object, is_gone, at);
+                        let (at, is_gone) = (state.clock.elapsed(), event.what == "DELETED");
+                        state.observers.received(&opened.client, &event.object, is_gone, at);
                     });
                 }
-                stream.send(Ok(line.bytes))
+                stream.send(Ok(event.line().into()))
             }
         };
         if sent.is_err() {

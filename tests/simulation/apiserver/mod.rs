@@ -13,7 +13,7 @@
 //! | `service`, `request`, `carry` | from an HTTP request to a verb, through the faults, and back |
 //! | `status` | error responses |
 //! | `read`, `write`, `delete`, `admission` | the verbs and admission |
-//! | `watch`, `window`, `feed` | watches: the queue of events, the view of one watch, the stream to the client |
+//! | `watch`, `feed` | watches: the queue of events, and the stream to the client |
 //! | `clock` | the time of the cluster |
 //! | `ice` | freezes of a client and of its clock |
 //! | `quorum` | a store without a quorum |
@@ -50,7 +50,6 @@ mod surroundings;
 mod users;
 mod views;
 mod watch;
-mod window;
 mod write;
 
 use std::sync::{Arc, Mutex, TryLockError};
