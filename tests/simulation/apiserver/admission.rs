@@ -15,22 +15,11 @@ use super::{
 /// A webhook: it may change or reject the pod that is being created.
 pub type Webhook = Arc<dyn Fn(&mut Value) -> Result<(), Status> + Send + Sync>;
 
-/// A ResourceQuota that limits the number of pods.
-#[derive(Clone, Debug)]
-pub struct Quota {
-    /// Its name, as rejections quote it.
-    pub name: String,
-    /// Pods allowed in the namespace.
-    pub pods: usize,
-    /// The action that set it.
-    pub action: &'static str,
-}
-
 /// The admission rules in force.
 #[derive(Default)]
 pub struct Admission {
-    /// Quotas by namespace.
-    pub quotas: BTreeMap<String, Quota>,
+    /// How many pods a ResourceQuota allows, by namespace, and the action that set it.
+    pub quotas: BTreeMap<String, (usize, &'static str)>,
     /// The webhook for pods, and the action that set it.
     pub webhook: Option<(Webhook, &'static str)>,
     /// Live pods that clients cannot delete, by UID, each with the action that protects it.
@@ -77,16 +66,15 @@ impl State {
     }
 
     fn admit_quota(&mut self, kind: &'static Kind, namespace: &str, new: &Value) -> Result<(), Status> {
-        let Some(quota) = self.admission.quotas.get(namespace).filter(|_| *kind == PODS).cloned() else {
+        let Some(&(pods, action)) = self.admission.quotas.get(namespace).filter(|_| *kind == PODS) else {
             return Ok(());
         };
         let used = self.of_kind(&PODS, namespace).filter(|pod| !object::is_finished(pod)).count();
-        if used < quota.pods {
+        if used < pods {
             return Ok(());
         }
-        let Quota { name, pods, action } = quota;
         self.coverage.hit(action);
-        let why = format!("exceeded quota: {name}, requested: pods=1, used: pods={used}, limited: pods={pods}");
+        let why = format!("exceeded quota: pods, requested: pods=1, used: pods={used}, limited: pods={pods}");
         Err(Status::forbidden(kind, object::name(new), &why))
     }
 }

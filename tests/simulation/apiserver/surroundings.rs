@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{ApiServer, admission::Quota, kinds::PODS, kubelet::PodScript, object, status::Status};
+use super::{ApiServer, kinds::PODS, kubelet::PodScript, object, status::Status};
 
 impl ApiServer {
     /// Sets the script of all pods, from their next step on.
@@ -51,11 +51,8 @@ impl ApiServer {
     }
 
     /// Allows at most this many pods in a namespace.
-    pub fn set_quota(&self, namespace: &str, name: &str, pods: usize) {
-        self.with(|state| {
-            let quota = Quota { name: name.to_owned(), pods, action: state.coverage.place_fault() };
-            state.admission.quotas.insert(namespace.to_owned(), quota);
-        });
+    pub fn set_quota(&self, namespace: &str, pods: usize) {
+        self.with(|state| state.admission.quotas.insert(namespace.to_owned(), (pods, state.coverage.place_fault())));
     }
 
     pub fn lift_quota(&self, namespace: &str) {

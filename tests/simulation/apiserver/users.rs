@@ -120,13 +120,12 @@ impl ApiServer {
         self.patch(&PODS, namespace, pod, json!({ "metadata": { "ownerReferences": null } }));
     }
 
-    pub fn delete_lease(&self, namespace: &str, name: &str) {
-        self.delete(&LEASES, namespace, name, None);
-    }
-
-    /// Replaces the spec of the Lease.
-    pub fn overwrite_lease(&self, namespace: &str, name: &str, spec: Value) {
-        self.edit(&LEASES, namespace, name, "", |lease| lease["spec"] = spec);
+    /// Replaces the spec of a Lease, or deletes the Lease.
+    pub fn edit_lease(&self, (namespace, name): (&str, &str), spec: Option<Value>) {
+        match spec {
+            Some(spec) => self.edit(&LEASES, namespace, name, "", |lease| lease["spec"] = spec),
+            None => self.delete(&LEASES, namespace, name, None),
+        }
     }
 
     pub fn delete(&self, kind: &'static Kind, namespace: &str, name: &str, policy: Option<&str>) {

@@ -112,7 +112,7 @@ fn assert_failed_creates_are_reported(server: &ApiServer) {
 #[tokio::test(start_paused = true)]
 async fn creates_beyond_a_quota_are_retried_with_backoff() {
     let server = ApiServer::new(1);
-    server.set_quota(NS, "two", 2);
+    server.set_quota(NS, 2);
     server.create_podset(NS, "web", 5);
     let _operator = leader(&server, Rules::default());
     sleep(60).await;
@@ -129,7 +129,7 @@ async fn creates_beyond_a_quota_are_retried_with_backoff() {
     at_rest(&server, "web", 5).await;
     assert_eq!(condition(&server, "ReplicaFailure"), "");
 
-    server.set_quota(NS, "four", 4);
+    server.set_quota(NS, 4);
     let creates = server.count(&Requests::creates("pods"));
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
     sleep(10).await;

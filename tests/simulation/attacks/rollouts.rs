@@ -355,7 +355,7 @@ async fn a_rollout_without_progress_is_reported_and_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn a_quota_that_rejects_new_pods_stops_the_rollout() {
     let (server, _operator) = running(5, json!({})).await;
-    server.set_quota(NS, "tight", 4);
+    server.set_quota(NS, 4);
     change_template(&server, "b");
     sleep(300).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 4);

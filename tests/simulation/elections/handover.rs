@@ -177,14 +177,14 @@ async fn a_lease_that_was_emptied_deleted_or_overwritten_is_used_again() {
     for spec in specs {
         let server = cluster();
         let (a, b) = leader_and_standby(&server).await;
-        server.overwrite_lease(LEASE.0, LEASE.1, spec.clone());
+        server.edit_lease(LEASE, Some(spec.clone()));
         kill_pods(&server, seconds(40)).await;
         assert!(a.leads() || a.has_ended() && b.leads(), "{spec}");
         converged(&server).await;
     }
     let server = cluster();
     let (a, b) = leader_and_standby(&server).await;
-    server.delete_lease(LEASE.0, LEASE.1);
+    server.edit_lease(LEASE, None);
     kill_pods(&server, seconds(30)).await;
     assert!(matches!(a.ended().await, Err(Failure::Lost(Lost::Taken(_)))));
     assert!(b.leads());
@@ -228,7 +228,7 @@ async fn a_leader_exits_when_its_lease_is_recreated() {
     let (a, _b) = leader_and_standby(&server).await;
     server.watches().of("a").on("leases").stall();
     let lease = server.with(|state| state.expect(&LEASES, LEASE.0, LEASE.1));
-    server.delete_lease(LEASE.0, LEASE.1);
+    server.edit_lease(LEASE, None);
     server.create(&LEASES, LEASE.0, json!({ "metadata": { "name": LEASE.1 }, "spec": lease["spec"] }));
     sleep(seconds(3)).await;
     assert!(a.has_ended(), "it names the same holder, but it is another Lease");

@@ -36,7 +36,7 @@ fn busy_server(sets: usize, replicas: i64) -> ApiServer {
 #[tokio::test(start_paused = true)]
 async fn sets_whose_creates_are_slow_and_rejected_delay_no_other_namespace() {
     let server = busy_server(2_000, 1);
-    server.set_quota(BUSY, "none", 0);
+    server.set_quota(BUSY, 0);
     let _operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(10)).await;
     another_namespace_scales(&server).await;
@@ -61,7 +61,7 @@ async fn large_sets_whose_creates_are_slow_delay_no_other_namespace() {
 #[tokio::test(start_paused = true)]
 async fn a_new_set_is_reconciled_before_failed_ones() {
     let server = busy_server(1_000, 1);
-    server.set_quota(BUSY, "none", 0);
+    server.set_quota(BUSY, 0);
     let _operator = Operator::leader(&server, "a", Rules::default());
     // Each set was tried once, and many wait for a retry.
     sleep(seconds(330)).await;

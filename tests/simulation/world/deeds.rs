@@ -1,7 +1,9 @@
 //! The list of all actions. An action returns whether it was possible: some need a pod, or a leader.
 
-use super::{World, dice::Dice, faults, lease_edits, plots, users};
-use crate::apiserver::{Fault, PodScript, Status, WatchControl};
+use serde_json::json;
+
+use super::{World, dice::Dice, faults, plots, users};
+use crate::apiserver::{ApiServer, Fault, PodScript, Status, WatchControl};
 
 /// Kinds of actions. A world combines only some of them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -39,22 +41,26 @@ const fn action(kind: Kind, name: &'static str, act: fn(&mut World) -> bool) -> 
 pub const ACTIONS: &[Action] = &[
     action(Kind::User, "a set is scaled", users::scale),
     action(Kind::User, "a set is scaled back and forth", users::scale_back_and_forth),
-    action(Kind::User, "a pod is deleted", users::delete_pod),
-    action(Kind::User, "a pod is killed", users::kill_pod),
+    action(Kind::User, "a pod is deleted", |world| world.act_on_pod(World::pod, ApiServer::delete_pod)),
+    action(Kind::User, "a pod is killed", |world| world.act_on_pod(World::any_pod, ApiServer::kill_pod)),
     action(Kind::User, "all pods of a set are killed", users::kill_all_pods),
-    action(Kind::User, "a pod fails", users::fail_pod),
-    action(Kind::User, "a pod succeeds", users::finish_pod),
-    action(Kind::User, "a pod is not ready for a while", users::unready_pod),
+    action(Kind::User, "a pod fails", |world| world.act_on_pod(World::running_pod, ApiServer::fail_pod)),
+    action(Kind::User, "a pod succeeds", |world| world.act_on_pod(World::any_pod, ApiServer::succeed_pod)),
+    action(Kind::User, "a pod is not ready for a while", |world| {
+        world.act_on_pod(World::running_pod, |server, namespace, pod| server.set_ready(namespace, pod, false))
+    }),
     action(Kind::User, "a set gets a label", users::label_set),
     action(Kind::User, "a set changes its podReplacementPolicy", users::change_policy),
     action(Kind::User, "a template is changed", users::change_template),
     action(Kind::User, "a template is broken, and mended later", users::break_template),
     action(Kind::User, "a set changes its updateStrategy", users::change_strategy),
     action(Kind::User, "a revision is deleted", users::delete_revision),
-    action(Kind::User, "a status is wiped", users::wipe_status),
+    action(Kind::User, "a status is wiped", |world| world.seldom_act_on_set(3, ApiServer::wipe_status)),
     action(Kind::User, "a set is deleted or recreated", users::delete_set),
-    action(Kind::User, "a set is orphaned", users::orphan_set),
-    action(Kind::User, "a set is deleted in the foreground", users::delete_set_in_foreground),
+    action(Kind::User, "a set is orphaned", |world| world.seldom_act_on_set(3, ApiServer::orphan_podset)),
+    action(Kind::User, "a set is deleted in the foreground", |world| {
+        world.seldom_act_on_set(2, ApiServer::delete_podset_in_foreground)
+    }),
     action(Kind::User, "a namespace is deleted", users::delete_namespace),
     action(Kind::User, "a pod loses the watched label", users::strip_label),
     action(Kind::User, "a pod loses its owner", users::strip_owner),
@@ -63,7 +69,9 @@ pub const ACTIONS: &[Action] = &[
     action(Kind::User, "a pod of another namespace claims a set", users::claim),
     action(Kind::User, "a MyCustomResource is created", users::seek_friend),
     action(Kind::User, "a friend is created or killed", users::toggle_friend),
-    action(Kind::Fault, "a pod that failed runs again", users::run_again),
+    action(Kind::Fault, "a pod that failed runs again", |world| {
+        world.act_on_pod(World::failed_pod, ApiServer::run_again)
+    }),
     action(Kind::Fault, "a quota is set or lifted", faults::quota),
     action(Kind::Fault, "a webhook removes owners", faults::webhook_without_owner),
     action(Kind::Fault, "a webhook removes labels", faults::webhook_without_labels),
@@ -108,10 +116,15 @@ pub const ACTIONS: &[Action] = &[
         world.server.heal();
         true
     }),
-    action(Kind::Edit, "the Lease is deleted", lease_edits::delete_lease),
-    action(Kind::Edit, "the Lease is emptied", lease_edits::empty_lease),
-    action(Kind::Edit, "the Lease is overwritten", lease_edits::overwrite_lease),
-    action(Kind::Edit, "the Lease is released by hand", lease_edits::release_lease),
+    action(Kind::Edit, "the Lease is deleted", |world| world.edit_lease(None)),
+    action(Kind::Edit, "the Lease is emptied", |world| world.edit_lease(Some(json!({})))),
+    action(Kind::Edit, "the Lease is overwritten", |world| {
+        let seconds = world.dice.within(1..10);
+        world.edit_lease(Some(json!({ "holderIdentity": "somebody", "leaseDurationSeconds": seconds })))
+    }),
+    action(Kind::Edit, "the Lease is released by hand", |world| {
+        world.edit_lease(Some(json!({ "holderIdentity": "", "leaseDurationSeconds": 1 })))
+    }),
     action(Kind::Apart, "the leader is frozen during creates", plots::frozen_in_the_middle),
     action(Kind::Apart, "a standby is blind until the lease looks expired", plots::blind_standby),
     action(Kind::Apart, "the Lease watches lag, and the leader is killed", plots::tie),

@@ -1,12 +1,16 @@
-//! Faults of requests, watches, replicas and nodes.
+//! Faults of requests, watches, replicas and nodes, and edits of the Lease by hand.
 
 use std::{ops::Range, time::Duration};
 
 use serde_json::{Value, json};
 
 use super::{World, users};
-use crate::apiserver::{
-    Fault, FaultRule, PODS, PODSETS, PodScript, Requests, Status, Verb, WatchControl, is_as_ordered, is_made_of, object,
+use crate::{
+    apiserver::{
+        Fault, FaultRule, LEASES, PODS, PODSETS, PodScript, Requests, Status, Verb, WatchControl, is_as_ordered,
+        is_made_of, object,
+    },
+    replica::{LEASE, Replica},
 };
 
 impl World {
@@ -77,6 +81,20 @@ impl World {
         }
     }
 
+    /// Replaces the spec of the Lease, or deletes the Lease, by hand. Returns whether this was possible.
+    pub fn edit_lease(&mut self, spec: Option<Value>) -> bool {
+        // The promise covers an edit only if each replica can see it. So all faults end first, and there is no edit while
+        // a frozen replica has no watch, because it starts a new watch only after the freeze.
+        let leases = |replica: &Replica| self.server.watches().of(replica.name()).on("leases").count();
+        let hears = |replica: &Replica| !replica.is_frozen() || leases(replica) > 0;
+        if self.server.get(&LEASES, LEASE.0, LEASE.1).is_null() || !self.replicas.iter().all(hears) {
+            return false;
+        }
+        self.server.heal();
+        self.server.edit_lease(LEASE, spec);
+        true
+    }
+
     /// Notes that the action freezes the replica at this index.
     pub fn note_freeze(&self, place: usize) {
         self.server.with(|state| state.coverage.freeze(self.replicas[place].name()));
@@ -86,7 +104,7 @@ impl World {
 pub fn quota(world: &mut World) -> bool {
     if world.dice.one_in(2) {
         let pods = usize::try_from(world.dice.within(1..12)).unwrap_or(1);
-        world.server.set_quota("default", "tight", pods);
+        world.server.set_quota("default", pods);
     } else {
         world.server.lift_quota("default");
     }

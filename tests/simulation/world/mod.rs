@@ -17,7 +17,6 @@ mod deeds;
 pub mod dice;
 mod end;
 mod faults;
-mod lease_edits;
 mod mutants;
 mod play;
 mod plots;

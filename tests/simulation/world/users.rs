@@ -4,12 +4,14 @@ use podset_operator::podset::names::pod_name;
 use serde_json::{Value, json};
 
 use super::World;
-use crate::apiserver::{MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, REVISIONS, object};
+use crate::apiserver::{ApiServer, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, REVISIONS, object};
 
 const LABEL: &str = "app.kubernetes.io/managed-by";
 const FRIENDS: [&str; 2] = ["joe", "ann"];
 
+/// Namespace and name.
 type Set = (&'static str, &'static str);
+type Pod = (&'static str, String);
 
 impl World {
     /// A random set that exists and is not being deleted.
@@ -19,31 +21,44 @@ impl World {
         (!set.is_null() && !object::is_terminating(&set)).then_some((namespace, name))
     }
 
-    /// A random live pod, and its namespace.
-    fn pod(&mut self) -> Option<(&'static str, String)> {
+    /// A random pod for which this holds, and its namespace.
+    fn pod_that(&mut self, holds: fn(&Value) -> bool) -> Option<Pod> {
         let (namespace, set) = self.set()?;
-        let live = self.server.live_pods(namespace, set);
-        Some((namespace, self.dice.pick(&live)?.clone()))
+        let pods = self.server.pods(namespace, set);
+        let names: Vec<&str> = pods.iter().filter(|pod| holds(pod)).map(object::name).collect();
+        Some((namespace, (*self.dice.pick(&names)?).to_owned()))
+    }
+
+    /// A random live pod.
+    pub fn pod(&mut self) -> Option<Pod> {
+        self.pod_that(object::is_live)
     }
 
     /// A random pod that is live and running.
-    fn running_pod(&mut self) -> Option<(&'static str, String)> {
-        self.pod().filter(|(namespace, name)| object::phase(&self.server.pod(namespace, name)) == "Running")
+    pub fn running_pod(&mut self) -> Option<Pod> {
+        self.pod_that(|pod| object::is_live(pod) && object::phase(pod) == "Running")
+    }
+
+    pub fn failed_pod(&mut self) -> Option<Pod> {
+        self.pod_that(|pod| object::phase(pod) == "Failed" && !object::is_terminating(pod))
     }
 
     /// A pod that is being deleted and has not finished, in half of the cases; otherwise a live one.
-    fn any_pod(&mut self) -> Option<(&'static str, String)> {
-        let ending = self.dice.one_in(2).then(|| self.ending_pod()).flatten();
+    pub fn any_pod(&mut self) -> Option<Pod> {
+        let is_ending = |pod: &Value| object::is_terminating(pod) && !object::is_finished(pod);
+        let ending = self.dice.one_in(2).then(|| self.pod_that(is_ending)).flatten();
         ending.or_else(|| self.pod())
     }
 
-    /// A pod that is being deleted and has not finished.
-    fn ending_pod(&mut self) -> Option<(&'static str, String)> {
-        let (namespace, set) = self.set()?;
-        let is_it = |pod: &&Value| object::is_terminating(pod) && !object::is_finished(pod);
-        let pods = self.server.pods(namespace, set);
-        let names: Vec<String> = pods.iter().filter(is_it).map(|pod| object::name(pod).to_owned()).collect();
-        Some((namespace, self.dice.pick(&names)?.clone()))
+    /// Does this to such a pod, if there is one.
+    pub fn act_on_pod(&mut self, which: fn(&mut World) -> Option<Pod>, act: fn(&ApiServer, &str, &str)) -> bool {
+        which(self).map(|(namespace, pod)| act(&self.server, namespace, &pod)).is_some()
+    }
+
+    /// Does this to a set, once in `n` times.
+    pub fn seldom_act_on_set(&mut self, n: u64, act: fn(&ApiServer, &str, &str)) -> bool {
+        let set = self.set().filter(|_| self.dice.one_in(n));
+        set.map(|(namespace, set)| act(&self.server, namespace, set)).is_some()
     }
 
     /// A random replica count.
@@ -72,52 +87,11 @@ pub fn scale_back_and_forth(world: &mut World) -> bool {
     true
 }
 
-pub fn delete_pod(world: &mut World) -> bool {
-    let Some((namespace, pod)) = world.pod() else { return false };
-    world.server.delete_pod(namespace, &pod);
-    true
-}
-
-pub fn kill_pod(world: &mut World) -> bool {
-    let Some((namespace, pod)) = world.any_pod() else { return false };
-    world.server.kill_pod(namespace, &pod);
-    true
-}
-
 pub fn kill_all_pods(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let live = world.server.live_pods(namespace, set);
     live.iter().for_each(|pod| world.server.kill_pod(namespace, pod));
     !live.is_empty()
-}
-
-pub fn fail_pod(world: &mut World) -> bool {
-    let Some((namespace, pod)) = world.running_pod() else { return false };
-    world.server.fail_pod(namespace, &pod);
-    true
-}
-
-pub fn finish_pod(world: &mut World) -> bool {
-    let Some((namespace, pod)) = world.any_pod() else { return false };
-    world.server.succeed_pod(namespace, &pod);
-    true
-}
-
-/// A pod that failed runs again.
-pub fn run_again(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set() else { return false };
-    let is_it = |pod: &&Value| object::phase(pod) == "Failed" && !object::is_terminating(pod);
-    let pods = world.server.pods(namespace, set);
-    let failed: Vec<_> = pods.iter().filter(is_it).map(object::name).collect();
-    let Some(name) = world.dice.pick(&failed) else { return false };
-    world.server.run_again(namespace, name);
-    true
-}
-
-pub fn unready_pod(world: &mut World) -> bool {
-    let Some((namespace, pod)) = world.running_pod() else { return false };
-    world.server.set_ready(namespace, &pod, false);
-    true
 }
 
 pub fn label_set(world: &mut World) -> bool {
@@ -175,12 +149,6 @@ pub fn delete_revision(world: &mut World) -> bool {
     true
 }
 
-pub fn wipe_status(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set().filter(|_| world.dice.one_in(3)) else { return false };
-    world.server.wipe_status(namespace, set);
-    true
-}
-
 pub fn change_strategy(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let max_unavailable = world.dice.one(&["10%", "25%", "50%", "100%"]);
@@ -209,18 +177,6 @@ pub fn delete_set(world: &mut World) -> bool {
         world.server.create_podset(namespace, name, replicas);
     }
     is_open
-}
-
-pub fn orphan_set(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set().filter(|_| world.dice.one_in(3)) else { return false };
-    world.server.orphan_podset(namespace, set);
-    true
-}
-
-pub fn delete_set_in_foreground(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set().filter(|_| world.dice.one_in(2)) else { return false };
-    world.server.delete_podset_in_foreground(namespace, set);
-    true
 }
 
 pub fn delete_namespace(world: &mut World) -> bool {
