@@ -75,10 +75,9 @@ async fn a11_an_owner_reference_from_another_namespace_is_ignored() {
 /// Another replica takes over and lists everything in both namespaces before it writes.
 #[tokio::test(start_paused = true)]
 async fn a11_the_next_leader_also_ignores_such_an_owner_reference() {
-    let server = ApiServer::new(1);
+    let (server, operator) = server_and_leader();
     let uid = server.create_podset(NS, "web", 3);
     server.create_podset(ELSEWHERE, "web", 2);
-    let operator = leader(&server, Rules::default());
     ready(&server, "web", 3).await;
     server.wait_until(|s| s.ready_pods(ELSEWHERE, "web").len() == 2, seconds(60)).await;
     operator.kill();

@@ -194,7 +194,7 @@ async fn undeletable_finished_pods_do_not_block_replacements() {
 
 /// A webhook removes the owner reference of the first `changed` pods, and the API server rejects all deletes.
 async fn undeletable_strays(changed: usize) -> (ApiServer, FaultRule, Operator) {
-    let server = ApiServer::new(1);
+    let (server, operator) = server_and_leader();
     let seen = std::sync::atomic::AtomicUsize::new(0);
     server.set_webhook(move |pod| {
         if seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < changed {
@@ -205,7 +205,6 @@ async fn undeletable_strays(changed: usize) -> (ApiServer, FaultRule, Operator) 
     let rejection = Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected"));
     let rule = server.fault(Requests::deletes("pods"), rejection);
     server.create_podset(NS, "web", 3);
-    let operator = leader(&server, Rules::default());
     (server, rule, operator)
 }
 

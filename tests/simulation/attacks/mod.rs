@@ -23,7 +23,7 @@ use crate::{
     apiserver::{ApiServer, PodScript, object},
     assert_silent,
     operator::Operator,
-    ready, seconds, with_set,
+    ready, seconds, server_and_leader, with_set,
 };
 
 async fn sleep(n: u64) {

@@ -81,11 +81,10 @@ async fn old_revisions_are_deleted_after_a_change_back() {
 /// A template is stored before it becomes the former one, even if the first attempt fails.
 #[tokio::test(start_paused = true)]
 async fn a_template_that_could_not_be_stored_at_first_is_stored_later() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = server_and_leader();
     let rule = server.fault(Requests::creates("controllerrevisions"), Fault::CutBefore);
     let spec = json!({ "replicas": 3, "template": template("a") });
     server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
-    let _operator = leader(&server, Rules::default());
     ready(&server, "web", 3).await;
     sleep(60).await;
     rule.remove();

@@ -175,10 +175,9 @@ async fn a_pod_lost_during_a_broken_rollout_gets_the_former_template() {
 
 #[tokio::test(start_paused = true)]
 async fn a_broken_first_template_can_be_replaced() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = server_and_leader();
     let spec = json!({ "replicas": 3, "template": template("broken") });
     server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
-    let _operator = leader(&server, Rules::default());
     sleep(60).await;
     change_template(&server, "b");
     rolled_out(&server, "b", 3).await;

@@ -7,8 +7,7 @@ use crate::apiserver::{Fault, Requests};
 /// The leader cannot reach its Lease. Just before its term ends, its writes are delayed in transit by this time.
 async fn late_writes(time: Duration) -> ApiServer {
     let server = cluster();
-    let a = Replica::start(&server, "a", Model::default());
-    leads(&a, seconds(1)).await;
+    let _a = leader(&server, "a").await;
     let _b = Replica::start(&server, "b", Model::default());
     sleep(seconds(5)).await;
     server.watches().of("a").on("leases").stall();

@@ -1,13 +1,6 @@
 //! Fairness: a busy namespace delays no other.
 
-use podset_operator::podset::promise::Rules;
-use tokio::time::sleep;
-
-use super::{NS, seconds};
-use crate::{
-    apiserver::{ApiServer, Fault, MYCUSTOMRESOURCES, PODS, Requests},
-    operator::Operator,
-};
+use super::*;
 
 const BUSY: &str = "busy";
 
@@ -18,7 +11,7 @@ async fn another_namespace_scales(server: &ApiServer) {
         server.scale(NS, "web", replicas);
         let is_scaled = |s: &ApiServer| s.live_pods(NS, "web").len() == usize::try_from(replicas).unwrap();
         server.wait_until(is_scaled, seconds(2)).await;
-        sleep(std::time::Duration::from_millis(4_700)).await;
+        sleep(Duration::from_millis(4_700)).await;
     }
 }
 
@@ -81,8 +74,7 @@ fn friends() -> impl Iterator<Item = String> {
 /// The pod comes and goes every half second.
 #[tokio::test(start_paused = true)]
 async fn resources_of_a_flapping_pod_are_updated_at_once_and_then_rarely() {
-    let server = ApiServer::new(1);
-    let _operator = Operator::leader(&server, "a", Rules::default());
+    let (server, _operator) = server_and_leader();
     for name in friends() {
         server.create_mycustomresource(NS, &name, "joe");
     }
@@ -93,14 +85,14 @@ async fn resources_of_a_flapping_pod_are_updated_at_once_and_then_rarely() {
         friends().all(has_status)
     };
     assert_eq!(patches(), 100);
-    server.create_pod("elsewhere", "joe", serde_json::json!({}));
+    server.create_pod("elsewhere", "joe", json!({}));
     server.wait_until(|s| is_reported(s, true), seconds(1)).await;
     assert_eq!(patches(), 200, "at once");
     for _ in 0..60 {
         server.kill_pod("elsewhere", "joe");
-        sleep(std::time::Duration::from_millis(500)).await;
-        server.create_pod("elsewhere", "joe", serde_json::json!({}));
-        sleep(std::time::Duration::from_millis(500)).await;
+        sleep(Duration::from_millis(500)).await;
+        server.create_pod("elsewhere", "joe", json!({}));
+        sleep(Duration::from_millis(500)).await;
     }
     server.kill_pod("elsewhere", "joe");
     server.wait_until(|s| is_reported(s, false), seconds(6)).await;

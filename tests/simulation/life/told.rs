@@ -1,16 +1,9 @@
 //! Statuses and events of sets, and how many requests they cost.
 
-use std::time::Duration;
+use tokio::time::Instant;
 
-use podset_operator::podset::promise::Rules;
-use serde_json::json;
-use tokio::time::{Instant, sleep};
-
-use super::{NS, assert_silent, ready_reason, seconds, settled, with_set};
-use crate::{
-    apiserver::{ApiServer, Fault, PODS, PODSETS, PodScript, Requests, Status},
-    operator::Operator,
-};
+use super::*;
+use crate::apiserver::Status;
 
 /// Creates, deletes, status patches and events since the last count.
 struct Counter<'a> {
@@ -39,8 +32,7 @@ impl<'a> Counter<'a> {
 
 #[tokio::test(start_paused = true)]
 async fn a_scale_costs_its_pods_two_patches_and_one_event() {
-    let server = ApiServer::new(1);
-    let _operator = Operator::leader(&server, "a", Rules::default());
+    let (server, _operator) = server_and_leader();
     sleep(seconds(1)).await;
     let mut counter = Counter::new(&server);
     server.create_podset(NS, "web", 10);
@@ -157,7 +149,7 @@ async fn a_fixed_template_is_not_reported_as_a_scale() {
 #[tokio::test(start_paused = true)]
 async fn pods_that_become_ready_one_by_one_cost_one_patch_per_five_seconds() {
     for latency in [1, 450].map(Duration::from_millis) {
-        let server = ApiServer::new(1);
+        let (server, _operator) = server_and_leader();
         server.settings(|settings| {
             settings.request_latency = latency;
             settings.answer_latency = latency;
@@ -166,7 +158,6 @@ async fn pods_that_become_ready_one_by_one_cost_one_patch_per_five_seconds() {
             let place = pod["metadata"]["name"].as_str().unwrap().bytes().map(u64::from).sum::<u64>() % 40;
             PodScript { ready_after: Some(seconds(place)), ..PodScript::default() }
         });
-        let _operator = Operator::leader(&server, "a", Rules::default());
         server.create_podset(NS, "web", 10);
         for second in 1..60_usize {
             sleep(seconds(1)).await;
@@ -184,12 +175,11 @@ async fn pods_that_become_ready_one_by_one_cost_one_patch_per_five_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn pods_that_become_ready_together_cost_one_status() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = server_and_leader();
     server.direct_pods(|pod| {
         let place = pod["metadata"]["name"].as_str().unwrap().bytes().map(u64::from).sum::<u64>() % 3;
         PodScript { ready_after: Some(seconds(8) + Duration::from_millis(900) * place as u32), ..PodScript::default() }
     });
-    let _operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(1)).await;
     let mut counter = Counter::new(&server);
     server.create_podset(NS, "web", 10);
@@ -200,9 +190,8 @@ async fn pods_that_become_ready_together_cost_one_status() {
 
 #[tokio::test(start_paused = true)]
 async fn a_spec_change_is_observed_within_a_second() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = server_and_leader();
     server.pods_live(PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
-    let _operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 2);
     for (generation, replicas) in [(1, 2), (2, 4), (3, 5)] {
         server.scale(NS, "web", replicas);
@@ -215,8 +204,7 @@ async fn a_spec_change_is_observed_within_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn a_set_of_a_thousand_pods_costs_at_most_three_patches_and_two_events() {
-    let server = ApiServer::new(1);
-    let _operator = Operator::leader(&server, "a", Rules::default());
+    let (server, _operator) = server_and_leader();
     sleep(seconds(1)).await;
     let mut counter = Counter::new(&server);
     server.create_podset(NS, "web", 1_000);
@@ -230,10 +218,9 @@ async fn a_set_of_a_thousand_pods_costs_at_most_three_patches_and_two_events() {
 
 #[tokio::test(start_paused = true)]
 async fn a_complete_large_set_is_reported_at_once() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = server_and_leader();
     server.settings(|settings| settings.request_latency = Duration::from_millis(200));
     server.pods_live(PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
-    let _operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(2)).await;
     server.create_podset(NS, "web", 3_000);
     let began = Instant::now();
@@ -269,11 +256,10 @@ async fn a_status_is_not_written_to_a_recreated_set() {
 #[tokio::test(start_paused = true)]
 async fn a_status_that_is_always_rejected_is_retried_with_backoff() {
     for code in [404, 409] {
-        let server = ApiServer::new(1);
+        let (server, _operator) = server_and_leader();
         for kind in ["podsets", "mycustomresources"] {
             server.fault(Requests::status_patches(kind), Fault::Refuse(Status::of_code(code)));
         }
-        let _operator = Operator::leader(&server, "a", Rules::default());
         server.create_podset(NS, "web", 3);
         server.create_mycustomresource(NS, "lonely", "friend");
         sleep(seconds(120)).await;
