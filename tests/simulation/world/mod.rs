@@ -29,7 +29,7 @@ use std::{
 };
 
 use futures::FutureExt as _;
-use podset_operator::{manager::Failure, podset};
+use podset_operator::manager::Failure;
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep_until},
@@ -65,24 +65,6 @@ const FEW: usize = 3;
 /// Lease duration, renew deadline and retry period in seconds. Those of one world may differ, as during a rollout.
 const TIMINGS: [(u64, u64, u64); 4] = [(15, 10, 2), (6, 5, 1), (3, 2, 1), (4, 2, 1)];
 
-/// The rules of the replicas.
-#[derive(Clone, Copy)]
-struct Variant {
-    podset: podset::promise::Rules,
-    leader: leadership::promise::Rules,
-    is_bounded: bool,
-}
-
-impl Default for Variant {
-    fn default() -> Self {
-        Variant {
-            podset: podset::promise::Rules::default(),
-            leader: leadership::promise::Rules::default(),
-            is_bounded: true,
-        }
-    }
-}
-
 /// A later step, and the action that it belongs to.
 type Later = (&'static str, Box<dyn FnOnce(&mut World)>);
 
@@ -94,7 +76,8 @@ struct World {
     server: ApiServer,
     sets: &'static [(&'static str, &'static str)],
     dice: Dice,
-    variant: Variant,
+    /// The rules of the replicas.
+    variant: Model,
     /// The actions that can happen in this world.
     actions: Vec<&'static Action>,
     /// The pending later steps.
@@ -142,7 +125,7 @@ struct Outcome {
 }
 
 impl World {
-    fn new(seed: u64, variant: Variant) -> Self {
+    fn new(seed: u64, variant: Model) -> Self {
         let server = ApiServer::new(seed);
         let mut dice = Dice::new([seed, 0]);
         let actions = deeds::drawn(&mut dice);
@@ -293,15 +276,11 @@ impl World {
     fn start_replica(&mut self) {
         let name = format!("replica-{}", self.started);
         self.started += 1;
-        let Variant { podset, leader: rules, is_bounded } = self.variant;
         let model = Model {
             timing: self.dice.one(&self.timings),
-            rules,
-            podset,
-            is_bounded,
             wall_offset: self.dice.below(1_200).cast_signed() - 600,
             seed: self.dice.below(u64::MAX),
-            ..Model::default()
+            ..self.variant
         };
         self.replicas.push(Replica::start(&self.server, &name, model));
     }
@@ -352,7 +331,7 @@ impl World {
 }
 
 /// Runs one world to its end.
-async fn run(seed: &Seed, variant: Variant, is_told: bool) -> Outcome {
+async fn run(seed: &Seed, variant: Model, is_told: bool) -> Outcome {
     let mut world = World::new(seed.number, variant);
     let actions = world.play(seed).await;
     let end = match world.broken() {

@@ -13,8 +13,11 @@ use std::{
     time::Instant,
 };
 
-use super::{Outcome, Seed, Variant, deeds::ACTIONS, run, shortest};
-use crate::apiserver::{ApiServer, ChangeKind, LEASES};
+use super::{Outcome, Seed, deeds::ACTIONS, run, shortest};
+use crate::{
+    apiserver::{ApiServer, ChangeKind, LEASES},
+    replica::Model,
+};
 
 /// A replica exited without a shutdown: it lost the lease.
 pub const EXITED: &str = "a replica exited by itself";
@@ -95,7 +98,7 @@ pub fn fingerprint(server: &ApiServer) -> u64 {
 }
 
 /// Runs one seed in a new world.
-pub fn play(seed: &Seed, variant: Variant, is_told: bool) -> Outcome {
+pub fn play(seed: &Seed, variant: Model, is_told: bool) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime");
     match catch_unwind(AssertUnwindSafe(|| runtime.block_on(run(seed, variant, is_told)))) {
@@ -121,7 +124,7 @@ pub struct Summary {
 }
 
 /// Runs these seeds on all cores. With `until_broken`, stops at the first failing seed.
-pub fn play_all(seeds: Range<u64>, variant: Variant, until_broken: bool, shows_progress: bool) -> Summary {
+pub fn play_all(seeds: Range<u64>, variant: Model, until_broken: bool, shows_progress: bool) -> Summary {
     let began = Instant::now();
     let (next, done) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
     let summary = Mutex::new(Summary { broken: BTreeMap::new(), tally: Tally::default(), seeds: 0, seconds: 0.0 });
@@ -168,7 +171,7 @@ impl Summary {
 }
 
 /// Reports the violation of each failing seed, and the shrunken history of the first one.
-fn report(broken: BTreeMap<u64, Outcome>, variant: Variant) -> String {
+fn report(broken: BTreeMap<u64, Outcome>, variant: Model) -> String {
     let mut text = String::new();
     for (place, (number, outcome)) in broken.into_iter().enumerate() {
         text += &format!("seed {number}: {}\n", outcome.broken.as_deref().unwrap_or_default());
@@ -195,18 +198,18 @@ const ENOUGH: u64 = 200;
 #[test]
 fn the_promises_hold_for_every_seed() {
     if let Some(seed) = number("SIMULATION_SEED") {
-        let outcome = play(&seed.into(), Variant::default(), true);
+        let outcome = play(&seed.into(), Model::default(), true);
         eprintln!("{}", outcome.chronicle.join("\n"));
         let is_broken = outcome.broken.is_some();
-        assert!(!is_broken, "{}", report(BTreeMap::from([(seed, outcome)]), Variant::default()));
+        assert!(!is_broken, "{}", report(BTreeMap::from([(seed, outcome)]), Model::default()));
         return;
     }
     let (from, seeds) = (number("SIMULATION_FROM").unwrap_or(0), number("SIMULATION_SEEDS").unwrap_or(USUAL));
     assert!(seeds > 0, "SIMULATION_SEEDS=0 runs no world");
-    let summary = play_all(from..from + seeds, Variant::default(), false, true);
+    let summary = play_all(from..from + seeds, Model::default(), false, true);
     summary.print();
     let missing = summary.tally.missing();
-    assert!(summary.broken.is_empty(), "{}", report(summary.broken, Variant::default()));
+    assert!(summary.broken.is_empty(), "{}", report(summary.broken, Model::default()));
     assert!(seeds < ENOUGH || missing.is_empty(), "never happened, so it was not tested: {missing:?}");
 }
 
@@ -214,7 +217,7 @@ fn the_promises_hold_for_every_seed() {
 fn the_same_seed_gives_the_same_world() {
     let mut fingerprints = BTreeSet::new();
     for seed in 0..8 {
-        let [one, two] = [(); 2].map(|()| play(&seed.into(), Variant::default(), true));
+        let [one, two] = [(); 2].map(|()| play(&seed.into(), Model::default(), true));
         for (one, two) in one.chronicle.iter().zip(&two.chronicle) {
             assert_eq!(one, two, "seed {seed}");
         }

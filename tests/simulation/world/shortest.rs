@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Outcome, Seed, Variant, play::play};
+use super::{Outcome, Seed, play::play};
+use crate::replica::Model;
 
 /// How many worlds to try: about ten seconds.
 const TRIES: usize = 150;
@@ -11,7 +12,7 @@ const TRIES: usize = 150;
 const SHOWN: usize = 40;
 
 /// The history of the shrunken seed, as text.
-pub fn history(number: u64, broken: Outcome, variant: Variant) -> String {
+pub fn history(number: u64, broken: Outcome, variant: Model) -> String {
     let before = broken.actions;
     let (left_out, outcome) = shrink(number, broken, variant);
     let needed: Vec<_> = (0..before).filter(|action| !left_out.contains(action)).collect();
@@ -24,7 +25,7 @@ pub fn history(number: u64, broken: Outcome, variant: Variant) -> String {
 }
 
 /// Returns the actions to leave out, and the result of the world without them.
-fn shrink(number: u64, mut broken: Outcome, variant: Variant) -> (BTreeSet<u64>, Outcome) {
+fn shrink(number: u64, mut broken: Outcome, variant: Model) -> (BTreeSet<u64>, Outcome) {
     let mut seed = Seed::from(number);
     let (mut at_once, mut tries) = (broken.actions.div_ceil(2), 0);
     while at_once > 0 {
@@ -48,8 +49,8 @@ fn shrink(number: u64, mut broken: Outcome, variant: Variant) -> (BTreeSet<u64>,
 
 #[test]
 fn shrinking_leaves_out_most_actions_of_a_failing_seed() {
-    let variant = Variant::default();
-    let unbounded = Variant { is_bounded: false, ..variant };
+    let variant = Model::default();
+    let unbounded = Model { is_bounded: false, ..variant };
     let broken = (0..300).map(|seed| (seed, play(&Seed::from(seed), unbounded, false)));
     let (number, outcome) = broken.into_iter().find(|(_, outcome)| outcome.broken.is_some()).expect("a failing seed");
     let before = outcome.actions;
