@@ -39,7 +39,6 @@ pub struct Rule {
     id: u64,
     requests: Requests,
     fault: Fault,
-    matched: usize,
     hits: usize,
     /// Closed to release the requests that the rule holds.
     gate: Arc<Semaphore>,
@@ -108,7 +107,7 @@ impl Faults {
     pub fn add(&mut self, requests: Requests, fault: Fault, action: &'static str) -> u64 {
         self.added += 1;
         let (id, gate) = (self.added, Arc::new(Semaphore::new(0)));
-        self.rules.push(Rule { id, requests, fault, matched: 0, hits: 0, gate, action });
+        self.rules.push(Rule { id, requests, fault, hits: 0, gate, action });
         id
     }
 
@@ -135,19 +134,10 @@ impl Faults {
     /// Counts the hit of the first rule that hits this request. Returns its fault, and the gate at which a held request
     /// waits.
     pub fn hit(&mut self, request: &ApiRequest, coverage: &mut Coverage) -> Option<(Fault, Arc<Semaphore>)> {
-        for rule in &mut self.rules {
-            if !rule.requests.matches(request) {
-                continue;
-            }
-            rule.matched += 1;
-            let nth = rule.matched - 1;
-            if rule.requests.chooses(nth) {
-                rule.hits += 1;
-                coverage.hit(rule.action);
-                return Some((rule.fault.clone(), Arc::clone(&rule.gate)));
-            }
-        }
-        None
+        let rule = self.rules.iter_mut().find(|rule| rule.requests.chooses(request, rule.hits))?;
+        rule.hits += 1;
+        coverage.hit(rule.action);
+        Some((rule.fault.clone(), Arc::clone(&rule.gate)))
     }
 }
 

@@ -53,11 +53,6 @@ impl PodScript {
         Self { bound_after: None, ..Self::default() }
     }
 
-    /// The scheduler reports that the pod fits on no node.
-    pub fn fits_nowhere() -> Self {
-        Self { fits_nowhere: true, ..Self::default() }
-    }
-
     /// Runs, but never becomes ready.
     pub fn never_ready() -> Self {
         Self { ready_after: None, ..Self::default() }
@@ -68,19 +63,9 @@ impl PodScript {
         Self { ends_after: Some((running, false)), ..Self::default() }
     }
 
-    /// Runs for this long, then succeeds.
-    pub fn succeeds_after(running: Duration) -> Self {
-        Self { ends_after: Some((running, true)), ..Self::default() }
-    }
-
     /// Terminates for this long once it is deleted.
-    pub fn gone_after(self, terminating: Duration) -> Self {
-        Self { gone_after: Some(terminating), ..self }
-    }
-
-    /// Terminates forever once it is deleted.
-    pub fn hangs_in_termination(self) -> Self {
-        Self { gone_after: None, ..self }
+    pub fn gone_after(terminating: Duration) -> Self {
+        Self { gone_after: Some(terminating), ..Self::default() }
     }
 }
 

@@ -87,7 +87,7 @@ async fn try_both_ways(attack: impl AsyncFn(Rules) -> ApiServer, broken: Rules) 
 
 /// Pods take so many seconds to terminate.
 fn terminate_slowly(server: &ApiServer, n: u64) {
-    server.pods_live(PodScript::default().gone_after(seconds(n)));
+    server.pods_live(PodScript::gone_after(seconds(n)));
 }
 
 /// The only live pod of the set.

@@ -175,7 +175,7 @@ async fn a13_a_pod_without_a_node_is_deleted_only_in_the_version_seen() {
 #[tokio::test(start_paused = true)]
 async fn a13_pods_of_a_lost_node_hold_their_slots_and_cause_one_event() {
     let (server, _operator) = running(3, Rules::default()).await;
-    server.pods_live(PodScript::default().hangs_in_termination());
+    server.pods_live(PodScript { gone_after: None, ..PodScript::default() });
     let lost = server.live_pods(NS, "web")[0].clone();
     server.disrupt(NS, &lost, "DeletionByTaintManager");
     server.delete_pod(NS, &lost);
@@ -207,7 +207,7 @@ async fn pods_that_terminate_one_by_one_cost_few_statuses_by_default() {
     let before = statuses();
     let ages = std::sync::atomic::AtomicU64::new(0);
     server.direct_pods(move |_| {
-        PodScript::default().gone_after(seconds(7 * ages.fetch_add(1, std::sync::atomic::Ordering::Relaxed)))
+        PodScript::gone_after(seconds(7 * ages.fetch_add(1, std::sync::atomic::Ordering::Relaxed)))
     });
     server.scale(NS, "web", 2);
     at_rest(&server, "web", 2).await;

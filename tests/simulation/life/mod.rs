@@ -153,7 +153,7 @@ async fn a_friend_is_reported_at_once() {
     sleep(seconds(30)).await;
     assert_eq!(healthy(&server), json!(true));
     assert_eq!(server.count(&Requests::status_patches("mycustomresources")), 2);
-    server.pods_live(PodScript::default().gone_after(seconds(30)));
+    server.pods_live(PodScript::gone_after(seconds(30)));
     server.delete_pod("elsewhere", "joe");
     sleep(seconds(20)).await;
     assert_eq!(healthy(&server), json!(true), "it exists until it has terminated");

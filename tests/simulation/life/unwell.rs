@@ -10,7 +10,7 @@ fn message(server: &ApiServer, kind: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn unschedulable_pods_are_reported_with_the_schedulers_message() {
     let (server, _operator) = server_and_leader();
-    server.pods_live(PodScript::fits_nowhere());
+    server.pods_live(PodScript { fits_nowhere: true, ..PodScript::default() });
     server.create_podset(NS, "web", 2);
     server.wait_until(|s| s.live_pods(NS, "web").len() == 2, seconds(5)).await;
     sleep(seconds(6)).await;

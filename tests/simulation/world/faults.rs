@@ -156,13 +156,13 @@ pub fn protect_pod(world: &mut World) -> bool {
 
 pub fn slow_termination(world: &mut World) -> bool {
     let time = world.dice.millis(2_000..40_000);
-    world.pods_live_for_a_while(PodScript::default().gone_after(time))
+    world.pods_live_for_a_while(PodScript::gone_after(time))
 }
 
 pub fn short_lived(world: &mut World) -> bool {
     let time = world.dice.millis(100..5_000);
-    let lives = if world.dice.one_in(2) { PodScript::fails_after(time) } else { PodScript::succeeds_after(time) };
-    world.pods_live_for_a_while(lives)
+    let ends_after = Some((time, world.dice.one_in(2)));
+    world.pods_live_for_a_while(PodScript { ends_after, ..PodScript::default() })
 }
 
 pub fn hold_answers(world: &mut World) -> bool {

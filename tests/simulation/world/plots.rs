@@ -214,7 +214,7 @@ pub fn late_status(world: &mut World) -> bool {
 pub fn late_create(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let time = world.dice.millis(2_000..50_000);
-    let script = PodScript::default().gone_after(world.dice.millis(1_000..15_000));
+    let script = PodScript::gone_after(world.dice.millis(1_000..15_000));
     world.server.pods_live(script);
     let creates = Requests::creates("pods").in_namespace(namespace).first(2);
     world.server.fault(creates, Fault::ExecuteLate(time));
