@@ -3,7 +3,10 @@
 //! The server handles each accepted request in a separate task, so a client that gives up does not
 //! stop it, as in the real server.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use futures::stream;
 use http::{Response, header};
@@ -12,13 +15,13 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use rand::RngExt;
 use serde_json::Value;
 use tokio::{
-    sync::{Semaphore, mpsc, oneshot},
+    sync::{mpsc, oneshot},
     time::{Instant, sleep, sleep_until, timeout_at},
 };
 
 use super::{
     ApiServer,
-    faults::Fault,
+    faults::{Fault, Rule},
     feed::feed,
     log::LoggedRequest,
     read::{former_pages, presented},
@@ -100,14 +103,15 @@ struct Handler {
 }
 
 impl Handler {
-    async fn handle(mut self, hit: Option<(Fault, Arc<Semaphore>)>, reply: Reply) {
-        if let Some((Fault::ArriveLate(delay), _)) = &hit {
+    async fn handle(mut self, rule: Option<Arc<Rule>>, reply: Reply) {
+        if let Some(Fault::ArriveLate(delay)) = rule.as_ref().map(|rule| &rule.fault) {
             sleep(*delay).await;
         }
         self.deadline = Instant::now() + self.request.timeout().unwrap_or(TIME_LIMIT).min(TIME_LIMIT);
         sleep(self.server.with(|state| state.latency(state.settings.request_latency))).await;
-        let Some((fault, gate)) = hit else { return self.answer(reply, self.execute().await).await };
-        match fault {
+        let Some(rule) = rule else { return self.answer(reply, self.execute().await).await };
+        match rule.fault.clone() {
+            Fault::ArriveLate(_) => self.answer(reply, self.execute().await).await,
             Fault::Refuse(status) => self.answer(reply, status.into()).await,
             Fault::CutBefore => drop(reply.send(Err(Cut))),
             Fault::ExecuteThenCut => {
@@ -123,7 +127,6 @@ impl Handler {
                 drop(reply.send(Ok(garbled)));
             }
             Fault::Delay(delay) => self.execute_after(delay, Some(reply)).await,
-            Fault::ArriveLate(_) => self.answer(reply, self.execute().await).await,
             Fault::ExecuteTwice => {
                 let (first, second) = (self.execute().await, self.execute().await);
                 let is_first = self.server.with(|state| state.random.random());
@@ -132,7 +135,7 @@ impl Handler {
             Fault::HoldAnswer => {
                 let answer = self.execute().await;
                 // It is closed when the test releases the answer.
-                let _ = gate.acquire().await;
+                let _ = rule.gate.acquire().await;
                 self.answer(reply, answer).await;
             }
             Fault::ExecuteLate(delay) => {
@@ -202,16 +205,20 @@ impl ApiServer {
     /// Accepts a request and waits for its answer; forever, if a fault suppresses the answer.
     pub async fn accept(&self, request: Arc<ApiRequest>) -> Result<Response<AnswerBody>, Cut> {
         let (sender, receiver) = oneshot::channel();
-        let (id, hit) = self.with(|state| {
-            let hit = state.faults.hit(&request, &mut state.coverage);
+        let (id, rule) = self.with(|state| {
+            let rule = state.faults.iter().find(|rule| rule.chooses(&request)).cloned();
+            if let Some(rule) = &rule {
+                rule.hits.fetch_add(1, Ordering::Relaxed);
+                state.coverage.hit(rule.action);
+            }
             let (id, at) = (state.log.len(), state.clock.elapsed());
             state.observers.arrived(&request, at);
-            let (request, fault) = (Arc::clone(&request), hit.as_ref().map(|(fault, _)| fault.clone()));
+            let (request, fault) = (Arc::clone(&request), rule.as_ref().map(|rule| rule.fault.clone()));
             state.log.push(LoggedRequest { at, request, fault, executed_at: None, outcome: None, answered: None });
-            (id, hit)
+            (id, rule)
         });
         let handler = Handler { server: self.clone(), request, id, deadline: Instant::now() };
-        tokio::spawn(handler.handle(hit, sender));
+        tokio::spawn(handler.handle(rule, sender));
         receiver.await.expect("the handler answers, or never ends")
     }
 

@@ -1,10 +1,18 @@
 //! Controls faults and watches, and queries the log, the history and the promises. Changes no object.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::Semaphore;
 
 use super::{
     ApiServer,
-    faults::{Fault, WatchMode, WatchScope},
+    faults::{Fault, Rule, WatchMode, WatchScope},
     ice::Ice,
     log::LoggedRequest,
     request::Verb,
@@ -17,17 +25,17 @@ use super::{
 /// A fault rule that a test added. It stays in force until it is removed.
 pub struct FaultRule {
     server: ApiServer,
-    id: u64,
+    rule: Arc<Rule>,
 }
 
 impl FaultRule {
     pub fn hits(&self) -> usize {
-        self.server.with(|state| state.faults.hits(self.id)).unwrap_or(0)
+        self.rule.hits.load(Ordering::Relaxed)
     }
 
     /// Whether the rule has not been removed.
     pub fn is_in_force(&self) -> bool {
-        self.server.with(|state| state.faults.hits(self.id)).is_some()
+        self.server.with(|state| state.faults.iter().any(|rule| Arc::ptr_eq(rule, &self.rule)))
     }
 
     /// Waits until it has hit `count` requests.
@@ -37,12 +45,13 @@ impl FaultRule {
 
     /// Releases all held requests, and removes the rule.
     pub fn release(self) {
-        self.server.with(|state| state.faults.release(self.id));
+        self.rule.gate.close();
+        self.remove();
     }
 
     /// Removes the rule. Held requests stay held.
     pub fn remove(self) {
-        self.server.with(|state| state.faults.remove(self.id));
+        self.server.with(|state| state.faults.retain(|rule| !Arc::ptr_eq(rule, &self.rule)));
     }
 }
 
@@ -139,11 +148,13 @@ impl WatchControl {
 impl ApiServer {
     /// Adds a fault for these requests.
     pub fn fault(&self, requests: Requests, fault: Fault) -> FaultRule {
-        let id = self.with(|state| {
-            let action = state.coverage.place_fault();
-            state.faults.add(requests, fault, action)
+        let rule = self.with(|state| {
+            let (hits, gate, action) = (AtomicUsize::new(0), Semaphore::new(0), state.coverage.place_fault());
+            let rule = Arc::new(Rule { requests, fault, hits, gate, action });
+            state.faults.push(Arc::clone(&rule));
+            rule
         });
-        FaultRule { server: self.clone(), id }
+        FaultRule { server: self.clone(), rule }
     }
 
     /// Freezes of `ice` hold back the client's watch events while they are whole.
@@ -179,7 +190,7 @@ impl ApiServer {
     pub fn heal(&self) {
         self.with(|state| {
             state.listener.come_back();
-            state.faults.clear();
+            state.faults.drain(..).for_each(|rule| rule.gate.close());
             state.watches.modes.clear();
             state.apply_watch_modes(&WatchScope::default());
         });

@@ -1,7 +1,11 @@
 //! Faults: rules that a test adds and removes, for requests and for watches. This file decides which
 //! rule hits which request; `carry.rs` and `watch.rs` apply it.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use tokio::sync::Semaphore;
 
@@ -34,15 +38,23 @@ pub enum Fault {
     HoldAnswer,
 }
 
-/// A rule in force.
+/// A rule for requests. The first rule in force that chooses a request hits it.
 pub struct Rule {
-    id: u64,
-    requests: Requests,
-    fault: Fault,
-    hits: usize,
-    /// Closed to release the requests that the rule holds.
-    gate: Arc<Semaphore>,
-    action: &'static str,
+    pub requests: Requests,
+    pub fault: Fault,
+    /// How many requests it has hit.
+    pub hits: AtomicUsize,
+    /// Closed to release the requests that it holds.
+    pub gate: Semaphore,
+    /// The action that placed it.
+    pub action: &'static str,
+}
+
+impl Rule {
+    /// Whether it hits this request.
+    pub fn chooses(&self, request: &ApiRequest) -> bool {
+        self.requests.chooses(request, self.hits.load(Ordering::Relaxed))
+    }
 }
 
 /// Counts which actions of a world had an effect. A fault that hits no request and no watch tests nothing.
@@ -92,52 +104,6 @@ impl Coverage {
     /// Notes that a fault of this action hit something.
     pub fn hit(&mut self, action: &'static str) {
         *self.counts.entry(action).or_default() += 1;
-    }
-}
-
-/// The rules for requests, in the order in which the test added them.
-#[derive(Default)]
-pub struct Faults {
-    rules: Vec<Rule>,
-    added: u64,
-}
-
-impl Faults {
-    /// Adds a rule of this action. Returns its id.
-    pub fn add(&mut self, requests: Requests, fault: Fault, action: &'static str) -> u64 {
-        self.added += 1;
-        let (id, gate) = (self.added, Arc::new(Semaphore::new(0)));
-        self.rules.push(Rule { id, requests, fault, hits: 0, gate, action });
-        id
-    }
-
-    /// Removes a rule.
-    pub fn remove(&mut self, id: u64) {
-        self.rules.retain(|rule| rule.id != id);
-    }
-
-    /// Removes a rule and releases the requests that it holds.
-    pub fn release(&mut self, id: u64) {
-        self.rules.extract_if(.., |rule| rule.id == id).for_each(|rule| rule.gate.close());
-    }
-
-    /// Removes all rules and releases the requests that they hold.
-    pub fn clear(&mut self) {
-        self.rules.drain(..).for_each(|rule| rule.gate.close());
-    }
-
-    /// How many requests a rule has hit; none once it is removed.
-    pub fn hits(&self, id: u64) -> Option<usize> {
-        self.rules.iter().find(|rule| rule.id == id).map(|rule| rule.hits)
-    }
-
-    /// Counts the hit of the first rule that hits this request. Returns its fault, and the gate at which a held request
-    /// waits.
-    pub fn hit(&mut self, request: &ApiRequest, coverage: &mut Coverage) -> Option<(Fault, Arc<Semaphore>)> {
-        let rule = self.rules.iter_mut().find(|rule| rule.requests.chooses(request, rule.hits))?;
-        rule.hits += 1;
-        coverage.hit(rule.action);
-        Some((rule.fault.clone(), Arc::clone(&rule.gate)))
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::watch::Sender;
 use super::{
     admission::Admission,
     clock::Clock,
-    faults::{Coverage, Faults},
+    faults::{Coverage, Rule},
     jobs::Jobs,
     kinds::{Kind, NAMESPACES, PODS, PODSETS},
     kubelet::Kubelet,
@@ -91,7 +91,8 @@ pub struct State {
     /// Wakes the tests that wait for a change.
     pub changes: Sender<()>,
     pub watches: Watches,
-    pub faults: Faults,
+    /// The rules in force, in the order in which the test added them.
+    pub faults: Vec<Arc<Rule>>,
     pub coverage: Coverage,
     pub quorum: Quorum,
     pub log: Vec<LoggedRequest>,
@@ -117,7 +118,7 @@ impl State {
             lists: Vec::new(),
             changes: Sender::new(()),
             watches: Watches::default(),
-            faults: Faults::default(),
+            faults: Vec::new(),
             coverage: Coverage::default(),
             quorum: Quorum::default(),
             log: Vec::new(),
