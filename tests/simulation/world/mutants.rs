@@ -98,7 +98,7 @@ fn mutants() -> Vec<(&'static str, Model)> {
 fn each_removed_mechanism_makes_a_world_fail() {
     let mut survivors = Vec::new();
     for (name, variant) in mutants() {
-        let summary = play::play_all(0..WITHIN, variant, true, false);
+        let summary = play::play_all(0..WITHIN, variant, true);
         match summary.broken.first_key_value() {
             Some((seed, outcome)) => {
                 let broken = outcome.broken.as_deref().unwrap_or_default().lines().next().unwrap_or_default();
