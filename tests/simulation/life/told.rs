@@ -5,49 +5,39 @@ use tokio::time::Instant;
 use super::*;
 use crate::apiserver::Status;
 
-/// Creates, deletes, status patches and events since the last count.
-struct Counter<'a> {
-    server: &'a ApiServer,
-    counted: [usize; 4],
-}
-
-impl<'a> Counter<'a> {
-    fn new(server: &'a ApiServer) -> Self {
-        Counter { server, counted: [0; 4] }
-    }
-
-    fn next(&mut self) -> [usize; 4] {
-        let kinds = [
-            Requests::creates("pods"),
-            Requests::deletes("pods"),
-            Requests::status_patches("podsets"),
-            Requests::creates("events"),
-        ];
-        let total = kinds.map(|kind| self.server.count(&kind));
-        let since = std::array::from_fn(|kind| total[kind] - self.counted[kind]);
-        self.counted = total;
-        since
-    }
+/// Creates, deletes, status patches and events since this mark.
+fn sent_since(server: &ApiServer, mark: usize) -> [usize; 4] {
+    let kinds = [
+        Requests::creates("pods"),
+        Requests::deletes("pods"),
+        Requests::status_patches("podsets"),
+        Requests::creates("events"),
+    ];
+    let sent = server.requests_since(mark);
+    kinds.map(|kind| sent.iter().filter(|entry| kind.matches(&entry.request)).count())
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_scale_costs_its_pods_two_patches_and_one_event() {
     let (server, _operator) = server_and_leader();
     sleep(seconds(1)).await;
-    let mut counter = Counter::new(&server);
+    let mark = server.mark();
     server.create_podset(NS, "web", 10);
     settled(&server, "web", 10).await;
     assert_silent(&server, 60).await;
-    assert_eq!(counter.next(), [10, 0, 2, 1], "up to 10");
+    assert_eq!(sent_since(&server, mark), [10, 0, 2, 1], "up to 10");
+    let mark = server.mark();
     server.scale(NS, "web", 4);
     settled(&server, "web", 4).await;
     assert_silent(&server, 60).await;
-    assert_eq!(counter.next(), [0, 6, 2, 1], "down to 4, and another patch when no pod terminates any more");
+    let down = sent_since(&server, mark);
+    assert_eq!(down, [0, 6, 2, 1], "down to 4, and another patch when no pod terminates any more");
+    let mark = server.mark();
     server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
     sleep(seconds(2)).await;
     settled(&server, "web", 4).await;
     assert_silent(&server, 600).await;
-    assert_eq!(counter.next(), [1, 0, 3, 1], "one pod is replaced, and the former one terminates later");
+    assert_eq!(sent_since(&server, mark), [1, 0, 3, 1], "one pod is replaced, and the former one terminates later");
     server.check();
 }
 
@@ -181,11 +171,11 @@ async fn pods_that_become_ready_together_cost_one_status() {
         PodScript { ready_after: Some(seconds(8) + Duration::from_millis(900) * place as u32), ..PodScript::default() }
     });
     sleep(seconds(1)).await;
-    let mut counter = Counter::new(&server);
+    let mark = server.mark();
     server.create_podset(NS, "web", 10);
     settled(&server, "web", 10).await;
     assert_silent(&server, 60).await;
-    assert_eq!(counter.next(), [10, 0, 2, 1]);
+    assert_eq!(sent_since(&server, mark), [10, 0, 2, 1]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,11 +196,11 @@ async fn a_spec_change_is_observed_within_a_second() {
 async fn a_set_of_a_thousand_pods_costs_at_most_three_patches_and_two_events() {
     let (server, _operator) = server_and_leader();
     sleep(seconds(1)).await;
-    let mut counter = Counter::new(&server);
+    let mark = server.mark();
     server.create_podset(NS, "web", 1_000);
     settled(&server, "web", 1_000).await;
     assert_silent(&server, 60).await;
-    let [creates, deletes, patches, events] = counter.next();
+    let [creates, deletes, patches, events] = sent_since(&server, mark);
     assert_eq!((creates, deletes), (1_000, 0));
     assert!(patches <= 3 && events <= 2, "{patches} patches, {events} events");
     server.check();

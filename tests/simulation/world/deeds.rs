@@ -3,7 +3,10 @@
 use serde_json::json;
 
 use super::{World, dice::Dice, faults, plots, users};
-use crate::apiserver::{ApiServer, Fault, PodScript, Status, WatchControl};
+use crate::{
+    apiserver::{ApiServer, Fault, PodScript, Requests, Status, WatchControl},
+    replica::Replica,
+};
 
 /// Kinds of actions. A world combines only some of them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -106,11 +109,15 @@ pub const ACTIONS: &[Action] = &[
     action(Kind::Fault, "watches expire (410)", |world| world.disturb(WatchControl::gone)),
     action(Kind::Fault, "a replica is killed", faults::kill),
     action(Kind::Fault, "a replica is shut down", faults::shut_down),
-    action(Kind::Apart, "a replica is frozen", faults::freeze),
-    action(Kind::Fault, "the writes of a replica are frozen", faults::freeze_writes),
-    action(Kind::Apart, "a replica is partitioned", faults::partition),
-    action(Kind::Apart, "a replica gets no answers", faults::one_way),
-    action(Kind::Apart, "a replica is cut off from the Lease", faults::cut_lease),
+    action(Kind::Apart, "a replica is frozen", |world| world.freeze_one(Replica::freeze)),
+    action(Kind::Fault, "the writes of a replica are frozen", |world| world.freeze_one(Replica::freeze_writes)),
+    action(Kind::Apart, "a replica is partitioned", |world| world.fault_of_one(ApiServer::partition)),
+    action(Kind::Apart, "a replica gets no answers", |world| {
+        world.fault_of_one(|server, name| server.fault(Requests::all().from(name), Fault::ExecuteThenCut))
+    }),
+    action(Kind::Apart, "a replica is cut off from the Lease", |world| {
+        world.fault_of_one(|server, name| server.fault(Requests::all().of("leases").from(name), Fault::CutBefore))
+    }),
     action(Kind::Apart, "the API server is unreachable", faults::go_away),
     action(Kind::Fault, "all faults are healed", |world| {
         world.server.heal();

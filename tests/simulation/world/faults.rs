@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::{World, users};
 use crate::{
     apiserver::{
-        Fault, FaultRule, LEASES, PODS, PODSETS, PodScript, Requests, Status, Verb, WatchControl, is_as_ordered,
-        is_made_of, object,
+        ApiServer, Fault, FaultRule, LEASES, PODS, PODSETS, PodScript, Requests, Status, Verb, WatchControl,
+        is_as_ordered, is_made_of, object,
     },
     replica::{LEASE, Replica},
 };
@@ -32,6 +32,23 @@ impl World {
     pub fn fault(&mut self, fault: Fault) -> bool {
         let requests = self.some_requests();
         self.server.fault(requests, fault);
+        true
+    }
+
+    /// Adds this fault for one replica for a while.
+    pub fn fault_of_one(&mut self, fault: impl FnOnce(&ApiServer, &str) -> FaultRule) -> bool {
+        let name = self.any_name();
+        let rule = fault(&self.server, &name);
+        let pause = self.dice.millis(1_000..30_000);
+        self.later(pause, |_| rule.remove());
+        true
+    }
+
+    /// Freezes a replica for a while.
+    pub fn freeze_one(&mut self, freeze: fn(&Replica, Duration)) -> bool {
+        let (place, time) = (self.any(), self.dice.millis(100..25_000));
+        self.note_freeze(place);
+        freeze(&self.replicas[place], time);
         true
     }
 
@@ -179,9 +196,7 @@ pub fn arrive_late(world: &mut World) -> bool {
     if world.dice.one_in(2) {
         return world.fault(late);
     }
-    let name = world.any_name();
-    let rule = world.server.fault(Requests::all().from(&name), late);
-    for_a_while(world, rule)
+    world.fault_of_one(|server, name| server.fault(Requests::all().from(name), late))
 }
 
 /// A proxy on the way repeats requests.
@@ -239,45 +254,6 @@ pub fn shut_down(world: &mut World) -> bool {
     let place = world.any();
     world.shut_down(place, Duration::ZERO);
     true
-}
-
-pub fn freeze(world: &mut World) -> bool {
-    let (place, time) = (world.any(), world.dice.millis(100..25_000));
-    world.note_freeze(place);
-    world.replicas[place].freeze(time);
-    true
-}
-
-pub fn freeze_writes(world: &mut World) -> bool {
-    let (place, time) = (world.any(), world.dice.millis(100..25_000));
-    world.note_freeze(place);
-    world.replicas[place].freeze_writes(time);
-    true
-}
-
-/// Removes this rule after a while.
-fn for_a_while(world: &mut World, rule: FaultRule) -> bool {
-    let pause = world.dice.millis(1_000..30_000);
-    world.later(pause, |_| rule.remove());
-    true
-}
-
-pub fn partition(world: &mut World) -> bool {
-    let name = world.any_name();
-    let rule = world.server.partition(&name);
-    for_a_while(world, rule)
-}
-
-pub fn one_way(world: &mut World) -> bool {
-    let name = world.any_name();
-    let rule = world.server.fault(Requests::all().from(&name), Fault::ExecuteThenCut);
-    for_a_while(world, rule)
-}
-
-pub fn cut_lease(world: &mut World) -> bool {
-    let name = world.any_name();
-    let rule = world.server.fault(Requests::all().of("leases").from(&name), Fault::CutBefore);
-    for_a_while(world, rule)
 }
 
 /// Sometimes for longer than every lease. During this time, a replica may be shut down.
