@@ -68,6 +68,7 @@ pub use self::{
     service::{AnswerBody, Connection, Cut},
     status::Status,
     store::{ChangeKind, State},
+    users::{LABEL, pod},
 };
 
 /// An API server; clones are the same server.

@@ -13,6 +13,9 @@ use super::{
 
 const USER: &str = "user";
 
+/// The label by which the operator watches its pods.
+pub const LABEL: &str = "app.kubernetes.io/managed-by";
+
 impl ApiServer {
     pub fn create_namespace(&self, name: &str) {
         self.with(|state| state.ensure_namespace(name));
@@ -36,12 +39,7 @@ impl ApiServer {
 
     /// Creates a pod without an owner. Returns its UID.
     pub fn create_pod(&self, namespace: &str, name: &str, labels: Value) -> String {
-        self.create(&PODS, namespace, unowned_pod(name, labels))
-    }
-
-    /// Creates a pod without an owner. Returns whether the API server accepted it.
-    pub fn try_to_create_pod(&self, namespace: &str, name: &str, labels: Value) -> bool {
-        self.try_to_create(&PODS, namespace, unowned_pod(name, labels)).is_ok()
+        self.create(&PODS, namespace, pod(json!({ "name": name, "labels": labels })))
     }
 
     /// Creates an object. Returns its UID. Panics if the API server rejects it.
@@ -101,8 +99,9 @@ impl ApiServer {
         self.delete_with(&PODS, namespace, name, &options);
     }
 
-    pub fn strip_label(&self, namespace: &str, pod: &str, label: &str) {
-        self.patch(&PODS, namespace, pod, json!({ "metadata": { "labels": { label: null } } }));
+    /// Removes the watched label from a pod.
+    pub fn strip_label(&self, namespace: &str, pod: &str) {
+        self.patch(&PODS, namespace, pod, json!({ "metadata": { "labels": { LABEL: null } } }));
     }
 
     /// Adds the condition DisruptionTarget to a pod's status.
@@ -163,11 +162,7 @@ impl ApiServer {
     }
 }
 
-/// A pod without an owner. Null stands for no labels.
-fn unowned_pod(name: &str, labels: Value) -> Value {
-    let labels = if labels.is_null() { json!({}) } else { labels };
-    json!({
-        "metadata": { "name": name, "labels": labels },
-        "spec": { "containers": [{ "name": "main", "image": "example.com/main" }] },
-    })
+/// A pod with this metadata.
+pub fn pod(metadata: Value) -> Value {
+    json!({ "metadata": metadata, "spec": { "containers": [{ "name": "main", "image": "example.com/main" }] } })
 }

@@ -156,8 +156,7 @@ async fn a_pod_whose_label_cannot_be_restored_blocks_nothing() {
     let pods = server.live_pods(NS, "web");
     let rejection = Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected"));
     let rule = server.fault(Requests::all().verb(Verb::Patch).of("pods"), rejection);
-    let label = json!({ "app.kubernetes.io/managed-by": null });
-    server.patch(&PODS, NS, &pods[0], json!({ "metadata": { "labels": label } }));
+    server.strip_label(NS, &pods[0]);
     sleep(40).await;
     for pod in &pods[1..] {
         server.kill_pod(NS, pod);

@@ -410,7 +410,7 @@ async fn a_rejected_template_does_not_block_pods_of_the_former_one() {
 async fn a_missing_revision_label_does_not_create_pods_endlessly() {
     let (server, _operator) = running(3, json!({})).await;
     for pod in server.live_pods(NS, "web") {
-        server.strip_label(NS, &pod, "controller-revision-hash");
+        server.patch(&PODS, NS, &pod, json!({ "metadata": { "labels": { "controller-revision-hash": null } } }));
     }
     sleep(60).await;
     assert_eq!(server.count(&Requests::creates("pods")), 3, "the operator knows what it created");

@@ -4,9 +4,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::apiserver::{Fault, PODS, PODSETS, Requests};
-
-const LABEL: &str = "app.kubernetes.io/managed-by";
+use crate::apiserver::{Fault, LABEL, PODS, PODSETS, Requests};
 
 /// A server whose pods take 20 s to terminate, with a set that waits for terminations.
 fn server_with_set(replicas: i64) -> ApiServer {
@@ -101,7 +99,7 @@ async fn a13_no_live_pod_is_deleted_because_others_terminate() {
 async fn label_lost(rules: Rules) -> (ApiServer, Operator, String) {
     let (server, operator, deleted) = one_is_deleted(rules).await;
     sleep(2).await;
-    server.strip_label(NS, &deleted, LABEL);
+    server.strip_label(NS, &deleted);
     sleep(10).await;
     (server, operator, deleted)
 }
@@ -121,7 +119,7 @@ async fn a13_a_new_leader_counts_pods_that_are_being_deleted() {
     let (server, operator, deleted) = one_is_deleted(Rules::default()).await;
     sleep(1).await;
     operator.kill();
-    server.strip_label(NS, &deleted, LABEL);
+    server.strip_label(NS, &deleted);
     let _operator = Operator::leader(&server, "b", Rules::default());
     sleep(10).await;
     assert_eq!(creates(&server), 3);
@@ -230,7 +228,7 @@ async fn unseen_when_the_policy_changes(rules: Rules) -> (ApiServer, Operator) {
     terminate_slowly(&server, 20);
     let deleted = server.live_pods(NS, "web")[0].clone();
     server.delete_pod(NS, &deleted);
-    server.strip_label(NS, &deleted, LABEL);
+    server.strip_label(NS, &deleted);
     ready(&server, "web", 3).await;
     server.wait_for_termination(NS, "web");
     sleep(5).await;
@@ -253,7 +251,7 @@ async fn a13_a_policy_change_during_a_create_is_not_observed_too_early() {
     let deleted = server.live_pods(NS, "web")[0].clone();
     server.fault(Requests::creates("pods").first(1), Fault::Delay(seconds(2)));
     server.delete_pod(NS, &deleted);
-    server.strip_label(NS, &deleted, LABEL);
+    server.strip_label(NS, &deleted);
     sleep(1).await;
     server.wait_for_termination(NS, "web");
     sleep(5).await;

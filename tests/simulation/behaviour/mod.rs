@@ -19,7 +19,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::apiserver::{ApiServer, PODS, object};
+use crate::apiserver::{self, ApiServer, PODS, object};
 
 /// Pods of namespace `default`, as the client `test` sees them.
 fn pods(server: &ApiServer) -> Api<Pod> {
@@ -45,15 +45,12 @@ fn podsets(server: &ApiServer) -> Api<DynamicObject> {
 /// A pod that belongs to the PodSet `web` of this UID.
 fn owned_pod(server: &ApiServer, owner: &str, name: &str) {
     let metadata = json!({ "name": name, "ownerReferences": [object::owner_reference("web", owner)] });
-    let spec = json!({ "containers": [{ "name": "main", "image": "example.com/main" }] });
-    server.create(&PODS, "default", json!({ "metadata": metadata, "spec": spec }));
+    server.create(&PODS, "default", apiserver::pod(metadata));
 }
 
 /// A pod to create, with this metadata.
 fn pod(metadata: Value) -> Pod {
-    let spec = json!({ "containers": [{ "name": "main", "image": "example.com/main" }] });
-    let pod = json!({ "metadata": metadata, "spec": spec });
-    serde_json::from_value(pod).expect("a pod")
+    serde_json::from_value(apiserver::pod(metadata)).expect("a pod")
 }
 
 /// The Status with which the server rejected the request.

@@ -4,9 +4,8 @@ use podset_operator::podset::names::pod_name;
 use serde_json::{Value, json};
 
 use super::World;
-use crate::apiserver::{ApiServer, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, REVISIONS, object};
+use crate::apiserver::{ApiServer, LABEL, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, REVISIONS, object, pod};
 
-const LABEL: &str = "app.kubernetes.io/managed-by";
 const FRIENDS: [&str; 2] = ["joe", "ann"];
 
 /// Namespace and name.
@@ -59,6 +58,11 @@ impl World {
     pub fn seldom_act_on_set(&mut self, n: u64, act: fn(&ApiServer, &str, &str)) -> bool {
         let set = self.set().filter(|_| self.dice.one_in(n));
         set.map(|(namespace, set)| act(&self.server, namespace, set)).is_some()
+    }
+
+    /// Creates a pod with this metadata. Returns whether the API server accepted it.
+    pub fn try_to_create_pod(&self, namespace: &str, metadata: Value) -> bool {
+        self.server.try_to_create(&PODS, namespace, pod(metadata)).is_ok()
     }
 
     /// A random replica count.
@@ -198,7 +202,7 @@ pub fn strip_label(world: &mut World) -> bool {
     // A pod without a node is gone at once.
     let is_there = !world.server.pod(namespace, &pod).is_null();
     if is_there {
-        world.server.strip_label(namespace, &pod, LABEL);
+        world.server.strip_label(namespace, &pod);
     }
     is_there
 }
@@ -216,7 +220,7 @@ pub fn take_name(world: &mut World) -> bool {
     let index = u32::try_from(world.dice.below(16)).unwrap_or_default();
     let name = pod_name(set, &uid, index);
     let is_free = world.server.pod(namespace, &name).is_null();
-    is_free && world.server.try_to_create_pod(namespace, &name, json!({ "app": "theirs" }))
+    is_free && world.try_to_create_pod(namespace, json!({ "name": name, "labels": { "app": "theirs" } }))
 }
 
 /// A user kills a pod of a set, and creates another one with the same name and labels.
@@ -224,7 +228,7 @@ pub fn replace_pod(world: &mut World) -> bool {
     let Some((namespace, name)) = world.pod() else { return false };
     let labels = world.server.pod(namespace, &name)["metadata"]["labels"].clone();
     world.server.kill_pod(namespace, &name);
-    world.server.try_to_create_pod(namespace, &name, labels)
+    world.try_to_create_pod(namespace, json!({ "name": name, "labels": labels }))
 }
 
 /// A user creates a pod in another namespace with a set as its owner.
@@ -239,8 +243,7 @@ pub fn claim(world: &mut World) -> bool {
     let owner = object::owner_reference(set, &uid);
     let labels = if world.dice.one_in(2) { json!({ LABEL: "podset-operator" }) } else { json!({}) };
     let metadata = json!({ "name": name, "labels": labels, "ownerReferences": [owner] });
-    let spec = json!({ "containers": [{ "name": "main", "image": "example.com/main" }] });
-    world.server.try_to_create(&PODS, elsewhere, json!({ "metadata": metadata, "spec": spec })).is_ok()
+    world.try_to_create_pod(elsewhere, metadata)
 }
 
 pub fn seek_friend(world: &mut World) -> bool {
@@ -259,5 +262,5 @@ pub fn toggle_friend(world: &mut World) -> bool {
         world.server.kill_pod(namespace, friend);
         return true;
     }
-    world.server.try_to_create_pod(namespace, friend, json!({}))
+    world.try_to_create_pod(namespace, json!({ "name": friend }))
 }

@@ -26,7 +26,6 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// An object was created, changed or deleted.
     pub fn changed(&mut self, change: &Change) -> Checked {
         let (object, is_deleted) = (&change.object, change.change == ChangeKind::Deleted);
         let check = if *change.kind == PODSETS {

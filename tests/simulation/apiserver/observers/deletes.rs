@@ -262,7 +262,6 @@ impl Client {
 }
 
 impl Deletes {
-    /// An object was created, changed or deleted.
     pub fn changed(&mut self, change: &Change) {
         if *change.kind != PODS {
             return;
@@ -275,7 +274,6 @@ impl Deletes {
         }
     }
 
-    /// A request was sent.
     pub fn arrived(&mut self, request: &ApiRequest, at: Duration) -> Checked {
         if !is_of_pod(request, Verb::Delete) {
             return Ok(());
@@ -285,7 +283,6 @@ impl Deletes {
         self.delete(request, at).map_err(unjustified)
     }
 
-    /// A request was executed.
     pub fn executed(&mut self, entry: &LoggedRequest) -> Checked {
         let request = &entry.request;
         if !is_of_pod(request, Verb::Delete) || !entry.took_effect() {
@@ -302,12 +299,10 @@ impl Deletes {
         self.clients.entry(name.to_owned()).or_default()
     }
 
-    /// A client receives an event of a watch.
     pub fn received(&mut self, client: &str, object: &Value, is_gone: bool, at: Duration) {
         self.client(client).learn(at, object, is_gone);
     }
 
-    /// A client receives the response to a request.
     pub fn answered(&mut self, entry: &LoggedRequest, body: &Value, former: &[Arc<Value>], at: Duration) {
         let request = &entry.request;
         let (code, client) = (entry.answered.unwrap_or_default(), self.client(&request.instance));

@@ -62,14 +62,12 @@ impl Events {
         Ok(())
     }
 
-    /// A request was sent.
     pub fn arrived(&mut self, request: &ApiRequest) {
         if is_of_pod(request, Verb::Create) {
             self.known(request).sent += 1;
         }
     }
 
-    /// A client receives the response to a request.
     pub fn answered(&mut self, entry: &LoggedRequest) {
         let (request, is_rejected) = (&entry.request, entry.answered.is_some_and(|code| code >= 400));
         if is_of_pod(request, Verb::Create) {
@@ -79,7 +77,6 @@ impl Events {
         self.has_rejected_delete |= is_of_pod(request, Verb::Delete) && is_rejected;
     }
 
-    /// A request or a response was delayed on the side of a replica.
     pub fn delayed(&mut self) {
         self.has_delay = true;
     }

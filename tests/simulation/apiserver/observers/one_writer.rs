@@ -30,7 +30,6 @@ fn time(since_start: Duration) -> Timestamp {
 }
 
 impl OneWriter {
-    /// An object was created, changed or deleted.
     pub fn changed(&mut self, change: &Change) {
         if *change.kind != LEASES {
             return;
@@ -55,7 +54,6 @@ impl OneWriter {
         });
     }
 
-    /// A request was executed.
     pub fn executed(&mut self, entry: &LoggedRequest, version: u64) -> Checked {
         let request = &entry.request;
         let counts = entry.took_effect() && request.verb.mutates() && *request.kind != LEASES;
