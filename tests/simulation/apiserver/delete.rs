@@ -17,67 +17,35 @@ pub const ORPHAN: &str = "orphan";
 /// The finalizer behind propagation policy Foreground.
 pub const FOREGROUND: &str = "foregroundDeletion";
 
-/// The options of a DELETE.
-#[derive(Clone, Debug, Default)]
-pub struct DeleteOptions {
-    /// Precondition: the UID of the object.
-    pub uid: Option<String>,
-    /// Precondition: the resourceVersion of the object.
-    pub resource_version: Option<String>,
-    /// Grace period of a pod in seconds; none for the grace period in its spec.
-    pub grace_period: Option<i64>,
-    /// Propagation policy; none for Background.
-    pub propagation: Option<String>,
-}
-
-impl DeleteOptions {
-    /// From the body of a DELETE.
-    fn of(body: &Value) -> Self {
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        Self {
-            uid: text(&body["preconditions"]["uid"]),
-            resource_version: text(&body["preconditions"]["resourceVersion"]),
-            grace_period: body["gracePeriodSeconds"].as_i64(),
-            propagation: text(&body["propagationPolicy"]),
-        }
+/// Checks the preconditions of a DELETE.
+fn check(options: &Value, stored: &Value) -> Result<(), Status> {
+    let (kind, name) = (Kind::of(stored), object::name(stored));
+    let (wanted, uid, version) =
+        (&options["preconditions"], object::uid(stored), object::meta(stored, "resourceVersion"));
+    if let Some(wanted) = wanted["uid"].as_str().filter(|wanted| *wanted != uid) {
+        let why = format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The \
+             object might have been deleted and then recreated"
+        );
+        return Err(Status::precondition(kind, name, &why));
     }
-
-    /// A delete with the UID as a precondition.
-    pub fn of_uid(uid: &str) -> Self {
-        Self { uid: Some(uid.to_owned()), ..Self::default() }
+    if let Some(wanted) = wanted["resourceVersion"].as_str().filter(|wanted| *wanted != version) {
+        let why = format!(
+            "the ResourceVersion in the precondition ({wanted}) does not match the \
+             ResourceVersion in record ({version}). The object might have been modified"
+        );
+        return Err(Status::precondition(kind, name, &why));
     }
-
-    fn check(&self, stored: &Value) -> Result<(), Status> {
-        let kind = Kind::of(stored);
-        let name = object::name(stored);
-        if let Some(uid) = self.uid.as_deref().filter(|uid| *uid != object::uid(stored)) {
-            let why = format!(
-                "the UID in the precondition ({uid}) does not match the UID in record ({}). The \
-                 object might have been deleted and then recreated",
-                object::uid(stored)
-            );
-            return Err(Status::precondition(kind, name, &why));
-        }
-        let stored_version = object::meta(stored, "resourceVersion");
-        if let Some(version) = self.resource_version.as_deref().filter(|v| *v != stored_version) {
-            let why = format!(
-                "the ResourceVersion in the precondition ({version}) does not match the \
-                 ResourceVersion in record ({stored_version}). The object might have been modified"
-            );
-            return Err(Status::precondition(kind, name, &why));
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 impl State {
     /// DELETE of one object. Returns the body of the answer.
     pub fn delete(&mut self, request: &ApiRequest) -> Result<Value, Status> {
         let stored = self.stored(request)?;
-        let options = DeleteOptions::of(&request.body);
         let kind = request.kind;
         self.admit_delete(kind, &stored)?;
-        let last = self.delete_object(&stored, &options, &request.instance)?;
+        let last = self.delete_object(&stored, &request.body, &request.instance)?;
         let gone = self.by_uid(object::uid(&stored)).is_none();
         if gone && *kind != PODS {
             // Only kinds with graceful deletion answer with the object once it is gone.
@@ -94,15 +62,10 @@ impl State {
         Ok((*last).clone())
     }
 
-    /// Deletes an object as for a client. Returns its last or its new state.
-    pub fn delete_object(
-        &mut self,
-        stored: &Arc<Value>,
-        options: &DeleteOptions,
-        by: &str,
-    ) -> Result<Arc<Value>, Status> {
+    /// Deletes an object as for a client that sends these DeleteOptions. Returns its last or its new state.
+    pub fn delete_object(&mut self, stored: &Arc<Value>, options: &Value, by: &str) -> Result<Arc<Value>, Status> {
         let kind = Kind::of(stored);
-        options.check(stored)?;
+        check(options, stored)?;
         if *kind == NAMESPACES {
             return Ok(self.terminate_namespace(stored, by));
         }
@@ -125,9 +88,9 @@ impl State {
     }
 
     /// Deletes an object again. This can only shorten the remaining grace period.
-    fn delete_again(&mut self, stored: &Arc<Value>, options: &DeleteOptions, grace: i64, by: &str) -> Arc<Value> {
+    fn delete_again(&mut self, stored: &Arc<Value>, options: &Value, grace: i64, by: &str) -> Arc<Value> {
         let left = stored["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-        if left > 0 && (options.grace_period.is_none() || grace >= left) {
+        if left > 0 && (options["gracePeriodSeconds"].is_null() || grace >= left) {
             return Arc::clone(stored);
         }
         let mut marked = (**stored).clone();
@@ -161,23 +124,22 @@ impl State {
         let now = self.clock.rfc3339();
         object::meta_mut(&mut marked).insert("deletionTimestamp".to_owned(), now.into());
         marked["status"]["phase"] = "Terminating".into();
-        let name = object::name(stored).to_owned();
-        self.jobs.push(self.settings.collect_after, move |state| state.drain_namespace(&name));
+        self.jobs.push(self.settings.collect_after, object::name(stored), State::drain_namespace);
         self.put(marked, by)
     }
 }
 
 /// The grace period in seconds: 0 for a pod that has no node or has finished.
-fn pod_grace(pod: &Value, options: &DeleteOptions) -> i64 {
+fn pod_grace(pod: &Value, options: &Value) -> i64 {
     if pod["spec"]["nodeName"].is_null() || object::is_finished(pod) {
         return 0;
     }
     let own = pod["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(0);
-    options.grace_period.unwrap_or(own)
+    options["gracePeriodSeconds"].as_i64().unwrap_or(own)
 }
 
-fn finalizers_after(stored: &Value, options: &DeleteOptions) -> Vec<String> {
-    let policy = match options.propagation.as_deref() {
+fn finalizers_after(stored: &Value, options: &Value) -> Vec<String> {
+    let policy = match options["propagationPolicy"].as_str() {
         Some("Orphan") => Some(ORPHAN),
         Some("Foreground") => Some(FOREGROUND),
         _ => None,

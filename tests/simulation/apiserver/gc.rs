@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{
-    delete::{DeleteOptions, FOREGROUND, ORPHAN},
+    delete::{FOREGROUND, ORPHAN},
     kinds::NAMESPACES,
     object,
     store::{Change, ChangeKind, State},
@@ -18,38 +18,28 @@ const NAMESPACE_CONTROLLER: &str = "namespace-controller";
 impl State {
     /// Queues the jobs of the collector after a change.
     pub fn collector_sees(&mut self, change: &Change) {
-        let uid = object::uid(&change.object);
+        let (uid, delay) = (object::uid(&change.object), self.settings.collect_after);
         if change.change == ChangeKind::Deleted {
             for dependent in self.dependents(uid) {
-                self.collect_soon(&dependent);
+                self.jobs.push(delay, object::uid(&dependent), State::collect);
             }
             for owner in object::owners(&change.object) {
-                let owner = self.by_uid(owner["uid"].as_str().unwrap_or_default()).cloned();
-                if let Some(owner) = owner.filter(|owner| object::is_terminating(owner)) {
-                    self.finalize_soon(&owner);
+                let owner = owner["uid"].as_str().unwrap_or_default();
+                if self.by_uid(owner).is_some_and(|owner| object::is_terminating(owner)) {
+                    self.jobs.push(delay, owner, State::finalize);
                 }
             }
             return;
         }
         if change.change == ChangeKind::Added && !object::owners(&change.object).is_empty() {
             // The owner may already be gone.
-            self.collect_soon(&change.object);
+            self.jobs.push(delay, uid, State::collect);
         }
         let finalizers = object::finalizers(&change.object);
         let ours = finalizers.iter().any(|f| *f == ORPHAN || *f == FOREGROUND);
         if object::is_terminating(&change.object) && ours {
-            self.finalize_soon(&change.object);
+            self.jobs.push(delay, uid, State::finalize);
         }
-    }
-
-    fn collect_soon(&mut self, dependent: &Value) {
-        let uid = object::uid(dependent).to_owned();
-        self.jobs.push(self.settings.collect_after, move |state| state.collect(&uid));
-    }
-
-    fn finalize_soon(&mut self, owner: &Value) {
-        let uid = object::uid(owner).to_owned();
-        self.jobs.push(self.settings.collect_after, move |state| state.finalize(&uid));
     }
 
     fn dependents(&self, owner: &str) -> Vec<Arc<Value>> {
@@ -137,16 +127,14 @@ impl State {
         for object in inside.iter().filter(|o| !object::is_terminating(o)) {
             self.delete_as(NAMESPACE_CONTROLLER, object);
         }
-        let name = name.to_owned();
-        self.jobs.push(self.settings.collect_after * 10, move |state| state.drain_namespace(&name));
+        self.jobs.push(self.settings.collect_after * 10, name, State::drain_namespace);
     }
 
     fn delete_as(&mut self, by: &str, stored: &Arc<Value>) {
-        let options = DeleteOptions::of_uid(object::uid(stored));
         // An earlier delete of the same pass may have removed it.
         if self.by_uid(object::uid(stored)).is_some() {
-            let deleted = self.delete_object(stored, &options, by);
-            debug_assert!(deleted.is_ok(), "a delete of the stored UID is never rejected");
+            let deleted = self.delete_object(stored, &Value::Null, by);
+            debug_assert!(deleted.is_ok(), "a delete without preconditions is never rejected");
         }
     }
 }

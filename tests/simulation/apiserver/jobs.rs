@@ -10,9 +10,9 @@ use tokio::{
 
 use super::{ApiServer, store::State};
 
-/// A step of one of the cluster's controllers. It names objects by UID: an object that is recreated under
-/// the same name is a different one.
-type Job = Box<dyn FnOnce(&mut State) + Send>;
+/// A step of one of the cluster's controllers, and the UID of its object (or the name of its namespace): an object that
+/// is recreated under the same name is a different one.
+type Job = (String, Box<dyn FnOnce(&mut State, &str) + Send>);
 
 /// Pending jobs, by time and then by order of arrival.
 #[derive(Default)]
@@ -23,10 +23,10 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Runs `job` after `delay`.
-    pub fn push(&mut self, delay: Duration, job: impl FnOnce(&mut State) + Send + 'static) {
+    /// Runs `job` for the object of this UID after `delay`.
+    pub fn push(&mut self, delay: Duration, uid: &str, job: impl FnOnce(&mut State, &str) + Send + 'static) {
         self.sequence += 1;
-        self.queue.insert((Instant::now() + delay, self.sequence), Box::new(job));
+        self.queue.insert((Instant::now() + delay, self.sequence), (uid.to_owned(), Box::new(job)));
         self.wake.notify_one();
     }
 
@@ -49,8 +49,8 @@ pub async fn drive(server: ApiServer) {
             if state.quorum.is_lost() {
                 return None;
             }
-            while let Some(job) = state.jobs.pop_due() {
-                job(state);
+            while let Some((uid, job)) = state.jobs.pop_due() {
+                job(state, &uid);
             }
             state.jobs.queue.keys().next().map(|(at, _)| *at)
         });

@@ -6,7 +6,6 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    delete::DeleteOptions,
     kinds::PODS,
     object,
     store::{Change, ChangeKind, State},
@@ -94,10 +93,10 @@ impl State {
         }
         let pod = &change.object;
         let script = (self.kubelet.director)(pod);
-        let uid = object::uid(pod).to_owned();
+        let uid = object::uid(pod);
         if change.change == ChangeKind::Added {
             if let Some(delay) = script.bound_after {
-                self.jobs.push(delay, move |state| state.bind(&uid));
+                self.jobs.push(delay, uid, State::bind);
             }
             return;
         }
@@ -108,7 +107,7 @@ impl State {
             && on_a_node
             && let Some(delay) = script.gone_after
         {
-            self.jobs.push(delay, move |state| state.vanish_pod(&uid));
+            self.jobs.push(delay, uid, State::vanish_pod);
         }
     }
 
@@ -134,8 +133,7 @@ impl State {
         });
         if bound.is_some() {
             self.kubelet.bound += 1;
-            let uid = uid.to_owned();
-            self.jobs.push(STARTS_IN, move |state| state.run_pod(&uid));
+            self.jobs.push(STARTS_IN, uid, State::run_pod);
         }
     }
 
@@ -146,22 +144,18 @@ impl State {
         let script = (self.kubelet.director)(&pod);
         let ready = script.ready_after == Some(Duration::ZERO) && !object::is_broken(&pod);
         let running = self.change_pod(uid, KUBELET, |pod| {
-            let statuses = container_statuses(pod, ready, &json!({ "running": { "startedAt": now } }));
             pod["status"]["phase"] = "Running".into();
             pod["status"]["startTime"] = now.as_str().into();
-            pod["status"]["containerStatuses"] = statuses;
-            report_ready(pod, ready, &now);
+            report(pod, ready, &json!({ "running": { "startedAt": now } }), &now);
         });
         if running.is_none() {
             return;
         }
         if let Some(delay) = script.ready_after.filter(|_| !ready) {
-            let uid = uid.to_owned();
-            self.jobs.push(delay, move |state| state.set_ready(&uid, true));
+            self.jobs.push(delay, uid, |state, uid| state.set_ready(uid, true));
         }
         if let Some((delay, success)) = script.ends_after {
-            let uid = uid.to_owned();
-            self.jobs.push(delay, move |state| state.finish_pod(&uid, success));
+            self.jobs.push(delay, uid, move |state, uid| state.finish_pod(uid, success));
         }
     }
 
@@ -172,8 +166,7 @@ impl State {
         self.change_pod(uid, KUBELET, |pod| {
             if object::phase(pod) == "Running" {
                 let state = pod["status"]["containerStatuses"][0]["state"].clone();
-                pod["status"]["containerStatuses"] = container_statuses(pod, ready, &state);
-                report_ready(pod, ready, &now);
+                report(pod, ready, &state, &now);
             }
         });
     }
@@ -188,8 +181,7 @@ impl State {
                 "exitCode": exit_code, "reason": reason, "startedAt": started, "finishedAt": now,
             }});
             pod["status"]["phase"] = phase.into();
-            pod["status"]["containerStatuses"] = container_statuses(pod, false, &state);
-            report_ready(pod, false, &now);
+            report(pod, false, &state, &now);
         });
     }
 
@@ -198,9 +190,8 @@ impl State {
         let Some(pod) = self.by_uid(uid).cloned().filter(|pod| object::is_terminating(pod)) else {
             return;
         };
-        let options = DeleteOptions { grace_period: Some(0), ..DeleteOptions::of_uid(uid) };
-        let deleted = self.delete_object(&pod, &options, KUBELET);
-        debug_assert!(deleted.is_ok(), "a delete of the stored UID is never rejected");
+        let deleted = self.delete_object(&pod, &json!({ "gracePeriodSeconds": 0 }), KUBELET);
+        debug_assert!(deleted.is_ok(), "a delete without preconditions is never rejected");
     }
 
     /// Changes a stored pod. Returns none if it is gone or has finished.
@@ -219,25 +210,21 @@ fn pod_condition(kind: &str, status: &str, now: &str) -> Value {
     json!({ "type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": now })
 }
 
-fn report_ready(pod: &mut Value, ready: bool, now: &str) {
+/// Reports the state of the containers, and whether the pod is ready.
+fn report(pod: &mut Value, ready: bool, state: &Value, now: &str) {
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let statuses = containers.map(|container| {
+        json!({
+            "name": container["name"],
+            "image": container["image"],
+            "ready": ready,
+            "restartCount": 0,
+            "state": state,
+        })
+    });
+    pod["status"]["containerStatuses"] = statuses.collect();
     let status = if ready { "True" } else { "False" };
     if object::condition(pod, "Ready").is_none_or(|condition| condition["status"] != status) {
         object::set_condition(pod, pod_condition("Ready", status, now));
     }
-}
-
-fn container_statuses(pod: &Value, ready: bool, state: &Value) -> Value {
-    let containers = pod["spec"]["containers"].as_array().map_or(&[][..], Vec::as_slice);
-    containers
-        .iter()
-        .map(|container| {
-            json!({
-                "name": container["name"],
-                "image": container["image"],
-                "ready": ready,
-                "restartCount": 0,
-                "state": state,
-            })
-        })
-        .collect()
 }

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use super::{
     ApiServer,
-    delete::DeleteOptions,
     kinds::{Kind, LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
     object,
     status::Status,
@@ -23,7 +22,7 @@ impl ApiServer {
 
     /// Deletes a namespace with all its objects.
     pub fn delete_namespace(&self, name: &str) {
-        self.delete(&NAMESPACES, "", name, None);
+        self.delete(&NAMESPACES, "", name, &Value::Null);
     }
 
     /// Creates a PodSet, and its namespace if needed. Returns its UID.
@@ -76,27 +75,26 @@ impl ApiServer {
 
     /// Deletes a PodSet. The garbage collector deletes its pods.
     pub fn delete_podset(&self, namespace: &str, name: &str) {
-        self.delete(&PODSETS, namespace, name, Some("Background"));
+        self.delete(&PODSETS, namespace, name, &json!({ "propagationPolicy": "Background" }));
     }
 
     /// Deletes a PodSet and orphans its pods.
     pub fn orphan_podset(&self, namespace: &str, name: &str) {
-        self.delete(&PODSETS, namespace, name, Some("Orphan"));
+        self.delete(&PODSETS, namespace, name, &json!({ "propagationPolicy": "Orphan" }));
     }
 
     /// Deletes a PodSet once its pods are gone.
     pub fn delete_podset_in_foreground(&self, namespace: &str, name: &str) {
-        self.delete(&PODSETS, namespace, name, Some("Foreground"));
+        self.delete(&PODSETS, namespace, name, &json!({ "propagationPolicy": "Foreground" }));
     }
 
     pub fn delete_pod(&self, namespace: &str, name: &str) {
-        self.delete(&PODS, namespace, name, None);
+        self.delete(&PODS, namespace, name, &Value::Null);
     }
 
     /// Deletes a pod with grace period 0: it is gone at once.
     pub fn kill_pod(&self, namespace: &str, name: &str) {
-        let options = DeleteOptions { grace_period: Some(0), ..DeleteOptions::default() };
-        self.delete_with(&PODS, namespace, name, &options);
+        self.delete(&PODS, namespace, name, &json!({ "gracePeriodSeconds": 0 }));
     }
 
     /// Removes the watched label from a pod.
@@ -123,17 +121,12 @@ impl ApiServer {
     pub fn edit_lease(&self, (namespace, name): (&str, &str), spec: Option<Value>) {
         match spec {
             Some(spec) => self.edit(&LEASES, namespace, name, "", |lease| lease["spec"] = spec),
-            None => self.delete(&LEASES, namespace, name, None),
+            None => self.delete(&LEASES, namespace, name, &Value::Null),
         }
     }
 
-    pub fn delete(&self, kind: &'static Kind, namespace: &str, name: &str, policy: Option<&str>) {
-        let propagation = policy.map(str::to_owned);
-        let options = DeleteOptions { propagation, ..DeleteOptions::default() };
-        self.delete_with(kind, namespace, name, &options);
-    }
-
-    fn delete_with(&self, kind: &'static Kind, namespace: &str, name: &str, options: &DeleteOptions) {
+    /// Deletes an object with these DeleteOptions.
+    pub fn delete(&self, kind: &'static Kind, namespace: &str, name: &str, options: &Value) {
         self.with(|state| {
             let stored = state.expect(kind, namespace, name);
             if let Err(status) = state.delete_object(&stored, options, USER) {

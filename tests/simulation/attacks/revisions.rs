@@ -22,7 +22,7 @@ async fn without_the_former_template(lose: impl Fn(&ApiServer, &str)) -> (ApiSer
 #[tokio::test(start_paused = true)]
 async fn if_the_former_template_is_not_stored_the_newest_is_used() {
     let (server, _operator) =
-        without_the_former_template(|server, name| server.delete(&REVISIONS, NS, name, None)).await;
+        without_the_former_template(|server, name| server.delete(&REVISIONS, NS, name, &Value::Null)).await;
     change_template(&server, "c");
     rolled_out(&server, "c", 3).await;
 }

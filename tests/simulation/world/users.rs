@@ -149,7 +149,7 @@ pub fn delete_revision(world: &mut World) -> bool {
     let Some((namespace, _)) = world.set() else { return false };
     let stored = world.server.all(&REVISIONS, namespace);
     let Some(revision) = world.dice.pick(&stored) else { return false };
-    world.server.delete(&REVISIONS, namespace, object::name(revision), None);
+    world.server.delete(&REVISIONS, namespace, object::name(revision), &Value::Null);
     true
 }
 
