@@ -79,7 +79,12 @@ impl State {
         }
         let mut marked = (**stored).clone();
         self.mark_deleted(&mut marked, grace);
-        object::set_finalizers(&mut marked, &finalizers);
+        if object::generation(stored) > 0 {
+            marked["metadata"]["generation"] = (object::generation(stored) + 1).into();
+        }
+        if !finalizers.is_empty() {
+            marked["metadata"]["finalizers"] = json!(finalizers);
+        }
         let marked = self.put(marked, by);
         if grace == 0 && finalizers.is_empty() {
             return Ok(self.remove(&marked, by));
@@ -95,9 +100,7 @@ impl State {
         }
         let mut marked = (**stored).clone();
         if left > 0 {
-            let until = self.clock.rfc3339_in(grace);
-            object::meta_mut(&mut marked).insert("deletionTimestamp".to_owned(), until.into());
-            object::meta_mut(&mut marked).insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+            self.mark_deleted(&mut marked, grace);
         }
         let marked = self.put(marked, by);
         if grace == 0 && object::finalizers(&marked).is_empty() {
@@ -107,13 +110,8 @@ impl State {
     }
 
     fn mark_deleted(&self, marked: &mut Value, grace: i64) {
-        let generation = object::generation(marked);
-        let meta = object::meta_mut(marked);
-        meta.insert("deletionTimestamp".to_owned(), self.clock.rfc3339_in(grace).into());
-        meta.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
-        if generation > 0 {
-            meta.insert("generation".to_owned(), (generation + 1).into());
-        }
+        marked["metadata"]["deletionTimestamp"] = self.clock.rfc3339_in(grace).into();
+        marked["metadata"]["deletionGracePeriodSeconds"] = grace.into();
     }
 
     fn terminate_namespace(&mut self, stored: &Arc<Value>, by: &str) -> Arc<Value> {
@@ -121,8 +119,7 @@ impl State {
             return Arc::clone(stored);
         }
         let mut marked = (**stored).clone();
-        let now = self.clock.rfc3339();
-        object::meta_mut(&mut marked).insert("deletionTimestamp".to_owned(), now.into());
+        marked["metadata"]["deletionTimestamp"] = self.clock.rfc3339().into();
         marked["status"]["phase"] = "Terminating".into();
         self.jobs.push(self.settings.collect_after, object::name(stored), State::drain_namespace);
         self.put(marked, by)
@@ -138,11 +135,11 @@ fn pod_grace(pod: &Value, options: &Value) -> i64 {
     options["gracePeriodSeconds"].as_i64().unwrap_or(own)
 }
 
-fn finalizers_after(stored: &Value, options: &Value) -> Vec<String> {
+fn finalizers_after<'a>(stored: &'a Value, options: &Value) -> Vec<&'a str> {
     let policy = match options["propagationPolicy"].as_str() {
         Some("Orphan") => Some(ORPHAN),
         Some("Foreground") => Some(FOREGROUND),
         _ => None,
     };
-    object::finalizers(stored).into_iter().chain(policy).map(str::to_owned).collect()
+    object::finalizers(stored).into_iter().chain(policy).collect()
 }

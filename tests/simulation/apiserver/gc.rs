@@ -70,7 +70,7 @@ impl State {
             for dependent in dependents {
                 self.orphan(uid, &dependent);
             }
-            self.drop_finalizer(uid, ORPHAN);
+            self.drop_finalizer(&owner, ORPHAN);
         } else if finalizers.contains(&FOREGROUND) {
             let mut blocked = false;
             for dependent in dependents {
@@ -81,36 +81,28 @@ impl State {
                 }
             }
             if !blocked {
-                self.drop_finalizer(uid, FOREGROUND);
+                self.drop_finalizer(&owner, FOREGROUND);
             }
         }
     }
 
     fn orphan(&mut self, owner: &str, dependent: &Value) {
         let mut orphan = dependent.clone();
-        let left: Vec<Value> = object::owners(dependent).iter().filter(|r| r["uid"] != owner).cloned().collect();
-        let meta = object::meta_mut(&mut orphan);
-        if left.is_empty() {
-            meta.remove("ownerReferences");
-        } else {
-            meta.insert("ownerReferences".to_owned(), left.into());
-        }
-        self.put(orphan, COLLECTOR);
+        let left = object::owners(dependent).iter().filter(|r| r["uid"] != owner);
+        orphan["metadata"]["ownerReferences"] = left.cloned().collect();
+        self.update(dependent, orphan);
     }
 
-    fn drop_finalizer(&mut self, uid: &str, finalizer: &str) {
-        let Some(stored) = self.by_uid(uid).cloned() else {
-            return;
-        };
-        let left: Vec<String> =
-            object::finalizers(&stored).into_iter().filter(|f| *f != finalizer).map(str::to_owned).collect();
-        let mut new = (*stored).clone();
-        object::set_finalizers(&mut new, &left);
-        if left.is_empty() {
-            self.remove(&new, COLLECTOR);
-        } else {
-            self.put(new, COLLECTOR);
-        }
+    fn drop_finalizer(&mut self, owner: &Value, finalizer: &str) {
+        let mut new = owner.clone();
+        let left = object::finalizers(owner).into_iter().filter(|f| *f != finalizer);
+        new["metadata"]["finalizers"] = left.collect();
+        self.update(owner, new);
+    }
+
+    fn update(&mut self, stored: &Value, new: Value) {
+        let updated = self.replace("", stored, new, COLLECTOR);
+        debug_assert!(updated.is_ok(), "an update of metadata is never rejected");
     }
 
     /// Deletes all objects in a terminating namespace, repeatedly until it is empty, and then the

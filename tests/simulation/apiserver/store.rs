@@ -184,8 +184,7 @@ impl State {
         let key = key(Kind::of(&object), object::namespace(&object), object::name(&object));
         let before = self.objects.get(&key).cloned();
         if let Some(stored) = &before {
-            let version = object::meta(stored, "resourceVersion").to_owned();
-            object::meta_mut(&mut object).insert("resourceVersion".to_owned(), version.into());
+            object["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
             if **stored == object {
                 return Arc::clone(stored);
             }
@@ -210,8 +209,7 @@ impl State {
 
     fn version(&mut self, mut object: Value) -> Arc<Value> {
         self.resource_version += 1;
-        let version = self.resource_version.to_string();
-        object::meta_mut(&mut object).insert("resourceVersion".to_owned(), version.into());
+        object["metadata"]["resourceVersion"] = self.resource_version.to_string().into();
         Arc::new(object)
     }
 

@@ -50,7 +50,7 @@ impl State {
             return Err(Status::bad_request(why));
         }
         if *kind != NAMESPACES {
-            object::meta_mut(new).insert("namespace".to_owned(), namespace.into());
+            new["metadata"]["namespace"] = namespace.into();
         }
         set_defaults(kind, new);
         self.prepare_for_create(kind, new);
@@ -77,16 +77,14 @@ impl State {
             let name = object::name(new).to_owned();
             new["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
         }
-        let (uid, now) = (uid(&mut self.random), self.clock.rfc3339());
-        let meta = object::meta_mut(new);
-        for field in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-            meta.remove(field);
-        }
-        meta.insert("uid".to_owned(), uid.into());
-        meta.insert("creationTimestamp".to_owned(), now.into());
-        if kind.custom || *kind == PODS {
-            meta.insert("generation".to_owned(), 1.into());
-        }
+        let has_generation = kind.custom || *kind == PODS;
+        let metadata = json!({
+            "resourceVersion": null, "deletionTimestamp": null, "deletionGracePeriodSeconds": null, "selfLink": null,
+            "uid": uid(&mut self.random),
+            "creationTimestamp": self.clock.rfc3339(),
+            "generation": has_generation.then_some(1),
+        });
+        json_patch::merge(new, &json!({ "metadata": metadata }));
     }
 
     /// PATCH with a JSON merge patch, of the object or of its status.
@@ -166,8 +164,7 @@ impl State {
         set_defaults(kind, &mut new);
         let respecified = without_metadata(&new) != without_metadata(stored);
         if kind.custom && subresource.is_empty() && respecified {
-            let next = object::generation(stored) + 1;
-            object::meta_mut(&mut new).insert("generation".to_owned(), next.into());
+            new["metadata"]["generation"] = (object::generation(stored) + 1).into();
         }
         validate(kind, &new)?;
         let gone = object::is_terminating(&new)
@@ -203,23 +200,10 @@ fn keep_system_fields(kind: &'static Kind, stored: &Value, mut new: Value) -> Va
         "deletionTimestamp",
         "deletionGracePeriodSeconds",
     ];
-    for field in SYSTEM {
-        match &stored["metadata"][field] {
-            Value::Null => object::meta_mut(&mut new).remove(field),
-            value => object::meta_mut(&mut new).insert(field.to_owned(), value.clone()),
-        };
-    }
-    for list in ["labels", "annotations", "ownerReferences", "finalizers"] {
-        let empty = match &new["metadata"][list] {
-            Value::Object(map) => map.is_empty(),
-            Value::Array(items) => items.is_empty(),
-            Value::Null => true,
-            _ => false,
-        };
-        if empty {
-            object::meta_mut(&mut new).remove(list);
-        }
-    }
+    let kept: Value = SYSTEM.iter().map(|field| (*field, stored["metadata"][field].clone())).collect();
+    json_patch::merge(&mut new, &json!({ "metadata": kept }));
+    let is_empty = |value: &Value| value.is_null() || *value == json!([]) || *value == json!({});
+    new["metadata"].as_object_mut().into_iter().for_each(|fields| fields.retain(|_, value| !is_empty(value)));
     if kind.status {
         new["status"] = stored["status"].clone();
     }
