@@ -13,7 +13,6 @@ use tokio::sync::Semaphore;
 use super::{
     ApiServer,
     faults::{Fault, Rule, WatchMode, WatchScope},
-    ice::Ice,
     log::LoggedRequest,
     request::Verb,
     select::Requests,
@@ -157,11 +156,6 @@ impl ApiServer {
         FaultRule { server: self.clone(), rule }
     }
 
-    /// Freezes of `ice` hold back the client's watch events while they are whole.
-    pub fn register_ice(&self, client: &str, ice: &Ice) {
-        self.with(|state| state.watches.ice.insert(client.to_owned(), ice.clone()));
-    }
-
     /// The watches of all clients on all resources.
     pub fn watches(&self) -> WatchControl {
         WatchControl { server: self.clone(), scope: WatchScope::default() }
@@ -233,16 +227,6 @@ impl ApiServer {
     /// The changes of the store for which `holds` returns true.
     pub fn changes_where(&self, holds: impl Fn(&Change) -> bool) -> Vec<Change> {
         self.with(|state| state.history.iter().filter(|change| holds(change)).cloned().collect())
-    }
-
-    /// How often a set had more pods than allowed.
-    pub fn exceeded(&self) -> usize {
-        self.with(|state| state.observers.bound.exceeded)
-    }
-
-    /// Declares that this client stands for election: from now on it may write only while it holds the Lease.
-    pub fn stands_for_election(&self, replica: &str) {
-        self.with(|state| state.observers.one_writer.stands(replica));
     }
 
     /// The first broken promise, if any.

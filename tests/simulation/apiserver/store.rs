@@ -139,7 +139,7 @@ impl State {
             return;
         }
         let namespace = json!({ "metadata": { "name": name } });
-        if let Err(status) = self.create_object(&NAMESPACES, "", namespace, "user") {
+        if let Err(status) = self.create_object(&NAMESPACES, "", namespace, "user", false) {
             panic!("the namespace was rejected: {}", status.message);
         }
     }

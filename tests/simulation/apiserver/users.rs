@@ -53,7 +53,7 @@ impl ApiServer {
     pub fn try_to_create(&self, kind: &'static Kind, namespace: &str, object: Value) -> Result<String, Status> {
         self.with(|state| {
             state.ensure_namespace(namespace);
-            let created = state.create_object(kind, namespace, object, USER)?;
+            let created = state.create_object(kind, namespace, object, USER, false)?;
             Ok(object::uid(&created).to_owned())
         })
     }

@@ -22,46 +22,36 @@ const OPERATORS_CONDITIONS: [&str; 4] =
 impl State {
     /// POST.
     pub fn create(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
-        let kind = request.kind;
-        let mut new = request.body.clone();
-        if request.query("dryRun") == "All" {
-            self.admit_object(kind, &request.namespace, &mut new)?;
-            return Ok(Arc::new(new));
-        }
-        self.create_object(kind, &request.namespace, new, &request.instance)
+        let ApiRequest { kind, namespace, body, instance, .. } = request;
+        self.create_object(kind, namespace, body.clone(), instance, request.query("dryRun") == "All")
     }
 
-    /// Creates an object as for a client, with admission.
+    /// Completes a new object, runs admission, and stores the object unless it is a dry run.
     pub fn create_object(
         &mut self,
         kind: &'static Kind,
         namespace: &str,
         mut new: Value,
         by: &str,
+        is_dry_run: bool,
     ) -> Result<Arc<Value>, Status> {
-        self.admit_object(kind, namespace, &mut new)?;
-        Ok(self.put(new, by))
-    }
-
-    /// Completes a new object and runs admission.
-    fn admit_object(&mut self, kind: &'static Kind, namespace: &str, new: &mut Value) -> Result<(), Status> {
-        if !["", namespace].contains(&object::namespace(new)) {
+        if !["", namespace].contains(&object::namespace(&new)) {
             let why = "the namespace of the provided object does not match the namespace sent on the request";
             return Err(Status::bad_request(why));
         }
         if *kind != NAMESPACES {
             new["metadata"]["namespace"] = namespace.into();
         }
-        set_defaults(kind, new);
-        self.prepare_for_create(kind, new);
-        self.admit_create(kind, namespace, new)?;
-        let name = object::name(new);
+        set_defaults(kind, &mut new);
+        self.prepare_for_create(kind, &mut new);
+        self.admit_create(kind, namespace, &mut new)?;
+        let name = object::name(&new);
         if let Some(existing) = self.get(kind, namespace, name) {
             let terminating = object::is_terminating(existing);
-            let generated = !object::meta(new, "generateName").is_empty();
+            let generated = !object::meta(&new, "generateName").is_empty();
             return Err(Status::already_exists(kind, name, generated, terminating));
         }
-        Ok(())
+        Ok(if is_dry_run { Arc::new(new) } else { self.put(new, by) })
     }
 
     fn prepare_for_create(&mut self, kind: &'static Kind, new: &mut Value) {
@@ -79,7 +69,7 @@ impl State {
         }
         let has_generation = kind.custom || *kind == PODS;
         let metadata = json!({
-            "resourceVersion": null, "deletionTimestamp": null, "deletionGracePeriodSeconds": null, "selfLink": null,
+            "resourceVersion": null, "deletionTimestamp": null, "deletionGracePeriodSeconds": null,
             "uid": uid(&mut self.random),
             "creationTimestamp": self.clock.rfc3339(),
             "generation": has_generation.then_some(1),

@@ -69,7 +69,7 @@ fn condition(server: &ApiServer, kind: &str) -> String {
 
 /// Whether a promise is broken: the attack succeeded.
 fn is_broken(server: &ApiServer) -> bool {
-    server.exceeded() > 0
+    server.with(|state| state.observers.bound.exceeded > 0)
 }
 
 /// The default rules with these rules of the caches.
