@@ -42,7 +42,9 @@ const fn action(kind: Kind, name: &'static str, act: fn(&mut World) -> bool) -> 
 
 /// All actions.
 pub const ACTIONS: &[Action] = &[
-    action(Kind::User, "a set is scaled", users::scale),
+    action(Kind::User, "a set is scaled", |world| {
+        world.patch_set(|dice| json!({ "spec": { "replicas": dice.within(1..11) } }))
+    }),
     action(Kind::User, "a set is scaled back and forth", users::scale_back_and_forth),
     action(Kind::User, "a pod is deleted", |world| world.act_on_pod(World::pod, ApiServer::delete_pod)),
     action(Kind::User, "a pod is killed", |world| world.act_on_pod(World::any_pod, ApiServer::kill_pod)),
@@ -52,11 +54,18 @@ pub const ACTIONS: &[Action] = &[
     action(Kind::User, "a pod is not ready for a while", |world| {
         world.act_on_pod(World::running_pod, |server, namespace, pod| server.set_ready(namespace, pod, false))
     }),
-    action(Kind::User, "a set gets a label", users::label_set),
-    action(Kind::User, "a set changes its podReplacementPolicy", users::change_policy),
+    action(Kind::User, "a set gets a label", |world| {
+        world.patch_set(|dice| json!({ "metadata": { "labels": { "n": dice.below(9).to_string() } } }))
+    }),
+    action(Kind::User, "a set changes its podReplacementPolicy", |world| {
+        world.patch_set(|dice| {
+            let policy = dice.one(&["TerminationStarted", "TerminationComplete", "TerminationComplete"]);
+            json!({ "spec": { "podReplacementPolicy": policy } })
+        })
+    }),
     action(Kind::User, "a template is changed", users::change_template),
     action(Kind::User, "a template is broken, and mended later", users::break_template),
-    action(Kind::User, "a set changes its updateStrategy", users::change_strategy),
+    action(Kind::User, "a set changes its updateStrategy", |world| world.patch_set(users::another_strategy)),
     action(Kind::User, "a revision is deleted", users::delete_revision),
     action(Kind::User, "a status is wiped", |world| world.seldom_act_on_set(3, ApiServer::wipe_status)),
     action(Kind::User, "a set is deleted or recreated", users::delete_set),

@@ -3,7 +3,7 @@
 use podset_operator::podset::names::pod_name;
 use serde_json::{Value, json};
 
-use super::World;
+use super::{World, dice::Dice};
 use crate::apiserver::{ApiServer, LABEL, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, REVISIONS, object, pod};
 
 const FRIENDS: [&str; 2] = ["joe", "ann"];
@@ -60,6 +60,14 @@ impl World {
         set.map(|(namespace, set)| act(&self.server, namespace, set)).is_some()
     }
 
+    /// Applies such a patch to a set.
+    pub fn patch_set(&mut self, patch: fn(&mut Dice) -> Value) -> bool {
+        let Some((namespace, set)) = self.set() else { return false };
+        let patch = patch(&mut self.dice);
+        self.server.patch(&PODSETS, namespace, set, patch);
+        true
+    }
+
     /// Creates a pod with this metadata. Returns whether the API server accepted it.
     pub fn try_to_create_pod(&self, namespace: &str, metadata: Value) -> bool {
         self.server.try_to_create(&PODS, namespace, pod(metadata)).is_ok()
@@ -73,13 +81,6 @@ impl World {
     fn is_open(&self, namespace: &str) -> bool {
         !object::is_terminating(&self.server.get(&NAMESPACES, "", namespace))
     }
-}
-
-pub fn scale(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set() else { return false };
-    let replicas = world.some_replicas();
-    world.server.scale(namespace, set, replicas);
-    true
 }
 
 pub fn scale_back_and_forth(world: &mut World) -> bool {
@@ -96,20 +97,6 @@ pub fn kill_all_pods(world: &mut World) -> bool {
     let live = world.server.live_pods(namespace, set);
     live.iter().for_each(|pod| world.server.kill_pod(namespace, pod));
     !live.is_empty()
-}
-
-pub fn label_set(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set() else { return false };
-    let value = world.dice.below(9).to_string();
-    world.server.patch(&PODSETS, namespace, set, json!({ "metadata": { "labels": { "n": value } } }));
-    true
-}
-
-pub fn change_policy(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set() else { return false };
-    let policy = world.dice.one(&["TerminationStarted", "TerminationComplete", "TerminationComplete"]);
-    world.server.patch(&PODSETS, namespace, set, json!({ "spec": { "podReplacementPolicy": policy } }));
-    true
 }
 
 pub fn change_template(world: &mut World) -> bool {
@@ -153,17 +140,13 @@ pub fn delete_revision(world: &mut World) -> bool {
     true
 }
 
-pub fn change_strategy(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set() else { return false };
-    let max_unavailable = world.dice.one(&["10%", "25%", "50%", "100%"]);
-    let partition = world.dice.one(&["0%", "0%", "20%", "50%"]);
-    let (is_paused, waits) = (world.dice.one_in(4), world.dice.one_in(3));
+pub fn another_strategy(dice: &mut Dice) -> Value {
+    let max_unavailable = dice.one(&["10%", "25%", "50%", "100%"]);
+    let partition = dice.one(&["0%", "0%", "20%", "50%"]);
+    let (is_paused, waits) = (dice.one_in(4), dice.one_in(3));
     let rolling = json!({ "maxUnavailable": max_unavailable, "partition": partition, "paused": is_paused });
     let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": rolling });
-    let min_ready = if waits { 3 } else { 0 };
-    let spec = json!({ "updateStrategy": strategy, "minReadySeconds": min_ready });
-    world.server.patch(&PODSETS, namespace, set, json!({ "spec": spec }));
-    true
+    json!({ "spec": { "updateStrategy": strategy, "minReadySeconds": if waits { 3 } else { 0 } } })
 }
 
 pub fn delete_set(world: &mut World) -> bool {
