@@ -16,6 +16,7 @@ use hyper_util::{
     server::conn::auto,
 };
 use serde_json::{Value, json};
+use testkit::object;
 use tokio::{
     net::TcpListener,
     sync::{Notify, mpsc},
@@ -65,7 +66,7 @@ impl State {
     fn put(&mut self, kind: &'static str, mut object: Value) -> Value {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let name = object::name(&object).to_owned();
         let is_new = self.objects.insert((kind, name), object.clone()).is_none();
         self.notify(kind, if is_new { "ADDED" } else { "MODIFIED" }, &object);
         object
@@ -138,9 +139,7 @@ impl ApiServer {
     pub fn is_ready(&self, generation: u64) -> bool {
         let state = lock(&self.state);
         let Some(set) = state.objects.get(&("podsets", "web".to_owned())) else { return false };
-        let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
-        set["status"]["observedGeneration"] == generation
-            && set["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(is_ready))
+        set["status"]["observedGeneration"] == generation && object::is_ready(set)
     }
 
     /// The received requests.
@@ -196,9 +195,7 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
         },
         (&Method::PATCH, [.., "leases", name]) => {
             let mut lease = state.objects[&("leases", (*name).to_owned())].clone();
-            for (field, value) in body["spec"].as_object().unwrap() {
-                lease["spec"][field] = value.clone();
-            }
+            json_patch::merge(&mut lease["spec"], &body["spec"]);
             reply(200, &state.put("leases", lease))
         }
         (&Method::POST, [.., "events"]) => reply(201, &body),
@@ -218,7 +215,7 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
             set["status"] = body["status"].clone();
             reply(200, &state.put("podsets", set))
         }
-        _ => rejection(404, "NotFound", "the server could not find the requested resource"),
+        _ => rejection(404, "NotFound", "the server could not find the requested resource", Value::Null),
     })
 }
 
@@ -229,9 +226,8 @@ fn reviewed(mut review: Value, status: Value) -> Response<Body> {
 
 fn create_pod(shared: &Arc<Mutex<State>>, state: &mut State, mut pod: Value) -> Response<Body> {
     if state.rejects_pods {
-        let message =
-            format!("pods \"{}\" is forbidden: exceeded quota: small", pod["metadata"]["name"].as_str().unwrap());
-        return rejection(403, "Forbidden", &message);
+        let message = format!("pods \"{}\" is forbidden: exceeded quota: small", object::name(&pod));
+        return rejection(403, "Forbidden", &message, Value::Null);
     }
     pod["metadata"]["uid"] = json!(format!("pod-{}", state.version));
     pod["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
@@ -246,7 +242,7 @@ fn create_pod(shared: &Arc<Mutex<State>>, state: &mut State, mut pod: Value) -> 
     tokio::spawn(async move {
         tokio::time::sleep(READY).await;
         let mut state = lock(&shared);
-        let name = running["metadata"]["name"].as_str().unwrap().to_owned();
+        let name = object::name(&running).to_owned();
         if state.objects.contains_key(&("pods", name)) {
             state.put("pods", running);
         }
@@ -270,8 +266,7 @@ fn watch(state: &mut State, kind: &'static str, query: &str) -> Response<Body> {
     let since: u64 = query.split('&').find_map(|part| part.strip_prefix("resourceVersion=")).unwrap().parse().unwrap();
     let (send, receive) = mpsc::unbounded_channel();
     for ((of, _), object) in &state.objects {
-        let version: u64 = object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-        if *of == kind && version > since {
+        if *of == kind && object::version(object) > since {
             send.send(line("ADDED", object)).unwrap();
         }
     }
@@ -289,14 +284,16 @@ fn reply(code: u16, object: &Value) -> Response<Body> {
     response
 }
 
-fn rejection(code: u16, reason: &str, message: &str) -> Response<Body> {
-    reply(code, &json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message }))
+fn rejection(code: u16, reason: &str, message: &str, details: Value) -> Response<Body> {
+    reply(
+        code,
+        &json!({
+            "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message, "details": details,
+        }),
+    )
 }
 
 fn not_found(kind: &str, name: &str) -> Response<Body> {
-    let (message, details) = (format!("{kind} \"{name}\" not found"), json!({ "name": name, "kind": kind }));
-    reply(
-        404,
-        &json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": message, "details": details }),
-    )
+    let message = format!("{kind} \"{name}\" not found");
+    rejection(404, "NotFound", &message, json!({ "name": name, "kind": kind }))
 }
