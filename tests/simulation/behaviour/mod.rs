@@ -12,11 +12,8 @@ mod watch_faults;
 mod watches;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    api::{ApiResource, DynamicObject},
-    core::Status,
-};
+use kube::{Api, core::Status};
+use podset_operator::api::PodSet;
 use serde_json::{Value, json};
 
 use crate::apiserver::{self, ApiServer, PODS, object};
@@ -31,15 +28,8 @@ fn exists(server: &ApiServer, name: &str) -> bool {
 }
 
 /// PodSets of namespace `default`, as the client `test` sees them.
-fn podsets(server: &ApiServer) -> Api<DynamicObject> {
-    let resource = ApiResource {
-        group: "app.example.com".to_owned(),
-        version: "v1alpha1".to_owned(),
-        api_version: "app.example.com/v1alpha1".to_owned(),
-        kind: "PodSet".to_owned(),
-        plural: "podsets".to_owned(),
-    };
-    Api::namespaced_with(server.client("test"), "default", &resource)
+fn podsets(server: &ApiServer) -> Api<PodSet> {
+    Api::namespaced(server.client("test"), "default")
 }
 
 /// A pod that belongs to the PodSet `web` of this UID.
