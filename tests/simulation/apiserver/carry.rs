@@ -10,8 +10,8 @@ use std::{
 
 use futures::stream;
 use http::{Response, header};
-use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::Frame;
 use rand::RngExt;
 use serde_json::Value;
 use tokio::{

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
-use hyper::{body::Incoming, server::conn::http1};
+use hyper::{
+    body::{Bytes, Incoming},
+    server::conn::http1,
+};
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use kube::client::Body;
 use tokio::io::{DuplexStream, duplex};
