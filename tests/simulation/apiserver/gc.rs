@@ -49,9 +49,7 @@ impl State {
 
     /// Deletes an object all of whose owners are gone.
     fn collect(&mut self, uid: &str) {
-        let Some(stored) = self.by_uid(uid).cloned() else {
-            return;
-        };
+        let Some(stored) = self.by_uid(uid).cloned() else { return };
         let owners = object::owners(&stored);
         let gone = |owner: &Value| self.by_uid(owner["uid"].as_str().unwrap_or_default()).is_none();
         if owners.is_empty() || object::is_terminating(&stored) || !owners.iter().all(gone) {

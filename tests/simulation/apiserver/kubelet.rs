@@ -187,9 +187,7 @@ impl State {
 
     /// The kubelet removes a terminating pod: a delete with grace period 0, like a real kubelet.
     pub fn vanish_pod(&mut self, uid: &str) {
-        let Some(pod) = self.by_uid(uid).cloned().filter(|pod| object::is_terminating(pod)) else {
-            return;
-        };
+        let Some(pod) = self.by_uid(uid).cloned().filter(|pod| object::is_terminating(pod)) else { return };
         let deleted = self.delete_object(&pod, &json!({ "gracePeriodSeconds": 0 }), KUBELET);
         debug_assert!(deleted.is_ok(), "a delete without preconditions is never rejected");
     }
