@@ -27,6 +27,13 @@ fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
+/// Starts a server and a leader.
+fn server_and_leader() -> (ApiServer, Operator) {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Rules::default());
+    (server, operator)
+}
+
 /// Starts a server and a leader with these rules. Waits until the set `web` has this many ready pods, and 10 s more for its status.
 async fn with_set(pods: usize, rules: Rules) -> (ApiServer, Operator) {
     let server = ApiServer::new(1);

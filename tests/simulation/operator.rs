@@ -40,10 +40,7 @@ pub struct Operator {
 impl Operator {
     /// An instance that does not lead. `name` is the name of its client.
     pub fn standby(server: &ApiServer, name: &str, rules: Rules) -> Self {
-        let env = env(server);
-        let leader_state = LeaderState::vacant(env.clone());
-        let leadership = leader_state.leadership();
-        Self::start(server, name, rules, env, (leadership.clone(), leadership), leader_state)
+        Self::start(server, name, rules, true)
     }
 
     /// An instance that leads from the start.
@@ -55,20 +52,15 @@ impl Operator {
 
     /// An instance that writes whether it leads or not: without the rule of the write gate.
     pub fn without_gate(server: &ApiServer, name: &str, rules: Rules) -> Self {
-        let env = env(server);
-        let leader_state = LeaderState::vacant(env.clone());
-        let leadership = (leader_state.leadership(), Leadership::always(env.clone()));
-        Self::start(server, name, rules, env, leadership, leader_state)
+        Self::start(server, name, rules, false)
     }
 
-    fn start(
-        server: &ApiServer,
-        name: &str,
-        rules: Rules,
-        env: Env,
-        (leadership, writes): (Leadership, Leadership),
-        leader_state: LeaderState,
-    ) -> Self {
+    fn start(server: &ApiServer, name: &str, rules: Rules, is_gated: bool) -> Self {
+        let clock = Arc::new(VirtualClock::new(server, 0, Ice::default()));
+        let env = Env { clock, random: Arc::new(NoJitter) };
+        let leader_state = LeaderState::vacant(env.clone());
+        let leadership = leader_state.leadership();
+        let writes = if is_gated { leadership.clone() } else { Leadership::always(env.clone()) };
         let metrics = Metrics::new(env.clone());
         let url = Uri::default();
         let writer = line::gated(&server.connection(name), &Ice::default(), WritePermit::is_valid);
@@ -144,11 +136,6 @@ impl Drop for Operator {
         let ended = self.tasks.try_join_next();
         assert!(ended.is_none() || std::thread::panicking(), "a controller ended by itself: {ended:?}");
     }
-}
-
-/// Clock and randomness of one instance.
-pub fn env(server: &ApiServer) -> Env {
-    Env { clock: Arc::new(VirtualClock::new(server, 0, Ice::default())), random: Arc::new(NoJitter) }
 }
 
 /// The server's clock with an offset of the wall clock.

@@ -104,9 +104,11 @@ pub struct Replica {
 impl Replica {
     /// Starts a replica.
     pub fn start(server: &ApiServer, name: &str, model: Model) -> Self {
-        server.stands_for_election(name);
         let ice = Ice::default();
-        server.register_ice(name, &ice);
+        server.with(|state| {
+            state.observers.one_writer.stands(name);
+            state.watches.ice.insert(name.to_owned(), ice.clone());
+        });
         let env = Env {
             clock: Arc::new(VirtualClock::new(server, model.wall_offset, ice.clone())),
             random: Arc::new(Seeded(Mutex::new(StdRng::seed_from_u64(model.seed)))),

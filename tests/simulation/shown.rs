@@ -11,7 +11,7 @@ use crate::{
     NS,
     apiserver::{ApiServer, Fault, Requests, Status},
     operator::Operator,
-    ready, seconds,
+    ready, seconds, server_and_leader,
 };
 
 fn verdict(report: &Report, check: &str) -> Verdict {
@@ -31,7 +31,7 @@ fn value(operator: &Operator, metric: &str, parts: &[&str]) -> f64 {
 async fn an_unready_replica_names_what_it_waits_for() {
     let server = ApiServer::new(1);
     server.settings(|settings| {
-        settings.unserved.insert("podsets.app.example.com");
+        settings.unserved.insert("podsets");
     });
     let mut operator = Operator::standby(&server, "a", Rules::default());
     sleep(seconds(60)).await;
@@ -51,9 +51,8 @@ async fn an_unready_replica_names_what_it_waits_for() {
 
 #[tokio::test(start_paused = true)]
 async fn replicas_stay_live_while_the_api_server_is_away() {
-    let server = ApiServer::new(1);
+    let (server, operator) = server_and_leader();
     server.partition("a");
-    let operator = Operator::leader(&server, "a", Rules::default());
     for _ in 0..60 {
         sleep(seconds(60)).await;
         assert!(operator.health().liveness().values().all(Verdict::is_ok), "{:?}", operator.health().liveness());
@@ -67,8 +66,7 @@ async fn replicas_stay_live_while_the_api_server_is_away() {
 
 #[tokio::test(start_paused = true)]
 async fn successful_and_failed_reconciles_are_counted() {
-    let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Rules::default());
+    let (server, operator) = server_and_leader();
     server.create_podset(NS, "web", 3);
     server.wait_until(|s| s.ready_pods(NS, "web").len() == 3, seconds(60)).await;
     sleep(seconds(60)).await;

@@ -26,7 +26,7 @@ impl ApiServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let server = apiserver::ApiServer::new(1);
-        server.pods_live(PodScript::default().gone_after(Duration::ZERO));
+        server.pods_live(PodScript::gone_after(Duration::ZERO));
         let connection = server.connection("operator");
         let listening = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -47,7 +47,7 @@ impl ApiServer {
 
     /// Rejects creates of pods from now on, by a quota.
     pub fn reject_pods(&self) {
-        self.set_quota(SET.0, "small", 0);
+        self.set_quota(SET.0, 0);
     }
 
     /// Holds the responses to creates of pods from now on.
@@ -69,8 +69,7 @@ impl ApiServer {
     /// Whether the stored status has observed this generation, and its condition Ready is True.
     pub fn is_ready(&self, generation: u64) -> bool {
         let set = self.podset(SET.0, SET.1);
-        set["status"]["observedGeneration"] == generation
-            && object::condition(&set, "Ready").is_some_and(|ready| ready["status"] == "True")
+        set["status"]["observedGeneration"] == generation && object::is_ready(&set)
     }
 
     /// The `traceparent` headers of these requests, in order; empty where there is none.

@@ -171,11 +171,11 @@ async fn a_rejected_create_is_an_error_with_the_servers_message() {
     until("a failed reconcile", || failed(&collector.spans()).is_some()).await;
     let spans = collector.spans();
     let reconcile = failed(&spans).unwrap();
-    assert!(reconcile.error.as_deref().unwrap().contains("exceeded quota: small"), "{reconcile:?}");
+    assert!(reconcile.error.as_deref().unwrap().contains("exceeded quota: pods"), "{reconcile:?}");
     assert_eq!(reconcile.get("outcome"), "error");
     let create = spans.iter().find(|span| span.name == "create pods").unwrap();
     let error = create.error.as_deref().unwrap();
-    assert!(error.starts_with("Forbidden: pods \"web-pod") && error.contains("exceeded quota: small"), "{error}");
+    assert!(error.starts_with("Forbidden: pods \"web-pod") && error.contains("exceeded quota: pods"), "{error}");
     assert_eq!((create.get("http.response.status_code"), create.get("error.type")), ("403", "403"));
 }
 

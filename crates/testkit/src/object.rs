@@ -1,6 +1,6 @@
 //! Functions that read JSON objects.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// `metadata.<field>` as text, empty if absent.
 pub fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
@@ -96,23 +96,6 @@ pub fn owners(object: &Value) -> &[Value] {
 pub fn finalizers(object: &Value) -> Vec<&str> {
     let list = object["metadata"]["finalizers"].as_array().map_or(&[][..], Vec::as_slice);
     list.iter().filter_map(Value::as_str).collect()
-}
-
-/// `metadata` as a mutable map.
-pub fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
-    if !object["metadata"].is_object() {
-        object["metadata"] = json!({});
-    }
-    object["metadata"].as_object_mut().expect("made an object just above")
-}
-
-/// Sets the finalizers. An empty list is removed, as by the real server.
-pub fn set_finalizers(object: &mut Value, finalizers: &[String]) {
-    if finalizers.is_empty() {
-        meta_mut(object).remove("finalizers");
-    } else {
-        meta_mut(object).insert("finalizers".to_owned(), json!(finalizers));
-    }
 }
 
 /// Adds a condition to `status.conditions`, or replaces the one of its type.

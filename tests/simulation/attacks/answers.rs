@@ -64,14 +64,13 @@ async fn a9_pods_changed_by_a_webhook_are_deleted() {
 /// The response is lost, the watch does not show the pod, and a webhook would give the repeated create another name.
 #[tokio::test(start_paused = true)]
 async fn an_unanswered_create_makes_no_second_pod_despite_webhooks() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = server_and_leader();
     server.set_webhook(|pod| {
         pod["metadata"]["labels"].as_object_mut().unwrap().remove("app.kubernetes.io/managed-by");
         Ok(())
     });
     server.fault(Requests::creates("pods").first(1), Fault::ExecuteThenCut);
     server.create_podset(NS, "web", 1);
-    let _operator = leader(&server, Rules::default());
     server.wait_until(|s| s.all(&PODS, NS).len() == 1, seconds(5)).await;
     server.set_webhook(|pod| {
         pod["metadata"]["name"] = json!("renamed");
@@ -83,14 +82,13 @@ async fn an_unanswered_create_makes_no_second_pod_despite_webhooks() {
 
 #[tokio::test(start_paused = true)]
 async fn deleting_a_stray_of_a_deleted_set_takes_few_requests() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = server_and_leader();
     terminate_slowly(&server, 30);
     server.set_webhook(|pod| {
         pod["metadata"]["ownerReferences"] = json!([]);
         Ok(())
     });
     server.create_podset(NS, "web", 1);
-    let _operator = leader(&server, Rules::default());
     server.wait_until(|s| s.all(&PODS, NS).len() == 1, seconds(5)).await;
     server.delete_podset(NS, "web");
     sleep(60).await;
@@ -111,10 +109,9 @@ fn assert_failed_creates_are_reported(server: &ApiServer) {
 
 #[tokio::test(start_paused = true)]
 async fn creates_beyond_a_quota_are_retried_with_backoff() {
-    let server = ApiServer::new(1);
-    server.set_quota(NS, "two", 2);
+    let (server, _operator) = server_and_leader();
+    server.set_quota(NS, 2);
     server.create_podset(NS, "web", 5);
-    let _operator = leader(&server, Rules::default());
     sleep(60).await;
     assert_eq!(server.live_pods(NS, "web").len(), 2);
     assert_failed_creates_are_reported(&server);
@@ -129,7 +126,7 @@ async fn creates_beyond_a_quota_are_retried_with_backoff() {
     at_rest(&server, "web", 5).await;
     assert_eq!(condition(&server, "ReplicaFailure"), "");
 
-    server.set_quota(NS, "four", 4);
+    server.set_quota(NS, 4);
     let creates = server.count(&Requests::creates("pods"));
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
     sleep(10).await;
@@ -148,10 +145,9 @@ async fn creates_of_unknown_fate_are_reported_and_retried() {
         (3, Fault::Delay(seconds(3_600)), "request did not complete within requested timeout"),
         (3, Fault::CutBefore, "connection closed before message completed"),
     ] {
-        let server = ApiServer::new(1);
+        let (server, _operator) = server_and_leader();
         let failing = server.fault(Requests::creates("pods"), fault);
         server.create_podset(NS, "web", replicas);
-        let _operator = leader(&server, Rules::default());
         sleep(60).await;
         let tried = server.count(&Requests::creates("pods"));
         assert!((5..=8).contains(&tried), "1 s, 2 s, 4 s, … 30 s: {tried}");
@@ -166,10 +162,11 @@ async fn creates_of_unknown_fate_are_reported_and_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn pods_created_after_a_webhook_recovers_count_as_a_scale_up() {
-    let server = ApiServer::new(1);
-    let failing = server.fault(Requests::creates("pods").after(2), Fault::Refuse(Status::of_code(500)));
+    let (server, _operator) = server_and_leader();
+    let sent = AtomicU32::new(0);
+    let third = Requests::creates("pods").when(move |_| sent.fetch_add(1, Ordering::Relaxed) >= 2);
+    let failing = server.fault(third, Fault::Refuse(Status::of_code(500)));
     server.create_podset(NS, "web", 3);
-    let _operator = leader(&server, Rules::default());
     sleep(20).await;
     assert_eq!(server.live_pods(NS, "web").len(), 2);
     failing.remove();
@@ -182,20 +179,18 @@ async fn pods_created_after_a_webhook_recovers_count_as_a_scale_up() {
 
 #[tokio::test(start_paused = true)]
 async fn one_failed_create_is_not_reported() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = server_and_leader();
     server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(500)));
     server.create_podset(NS, "web", 3);
-    let _operator = leader(&server, Rules::default());
     at_rest(&server, "web", 3).await;
     assert_eq!(server.events(NS, "FailedCreate").len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_invalid_template_is_reported_and_its_fix_is_tried_at_once() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = server_and_leader();
     let spec = json!({ "replicas": 2, "template": { "spec": { "containers": [] } } });
     server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
-    let _operator = leader(&server, Rules::default());
     sleep(60).await;
     assert!(condition(&server, "Stalled").starts_with("True/InvalidTemplate: "));
     let fix = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "c", "image": "i" }] } } } });
@@ -207,12 +202,11 @@ async fn an_invalid_template_is_reported_and_its_fix_is_tried_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_terminating_namespace_gets_few_creates_and_no_events() {
-    let server = ApiServer::new(1);
+    let (server, operator) = server_and_leader();
     terminate_slowly(&server, 600);
     // The namespace controller deletes the set last. It may choose any order.
     server.settings(|settings| settings.collect_after = seconds(600));
     server.create_podset("doomed", "web", 3);
-    let operator = leader(&server, Rules::default());
     server.wait_until(|s| s.ready_pods("doomed", "web").len() == 3, seconds(60)).await;
     sleep(10).await;
     server.delete_namespace("doomed");
@@ -229,9 +223,8 @@ async fn a_terminating_namespace_gets_few_creates_and_no_events() {
 /// A namespace is deleted and recreated, and an API server that lags behind still rejects creates because of the former one.
 #[tokio::test(start_paused = true)]
 async fn a_recreated_namespace_gets_its_pods_at_once() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = server_and_leader();
     server.create_podset("phoenix", "web", 3);
-    let _operator = leader(&server, Rules::default());
     server.wait_until(|s| s.ready_pods("phoenix", "web").len() == 3, seconds(60)).await;
     server.delete_namespace("phoenix");
     server.kill_pod("phoenix", &server.live_pods("phoenix", "web")[0]);

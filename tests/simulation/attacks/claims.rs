@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::apiserver::{Fault, PODS, PODSETS, Requests, Status, object};
+use crate::apiserver::{Fault, PODS, PODSETS, Requests, Status, object, pod};
 
 /// The namespace of the claims.
 const ELSEWHERE: &str = "elsewhere";
@@ -19,8 +19,7 @@ fn create_elsewhere(server: &ApiServer, name: &str, owners: &Value) {
     let labels = json!({ "app": "web", "version": "v0.1", "app.kubernetes.io/managed-by": "podset-operator" });
     let annotations = json!({ "controller.kubernetes.io/pod-deletion-cost": "100" });
     let metadata = json!({ "name": name, "labels": labels, "annotations": annotations, "ownerReferences": owners });
-    let spec = json!({ "containers": [{ "name": "main", "image": "example.com/main" }] });
-    server.create(&PODS, ELSEWHERE, json!({ "metadata": metadata, "spec": spec }));
+    server.create(&PODS, ELSEWHERE, pod(metadata));
 }
 
 /// A11: claims appear, some on pods that are already ready, and disappear again. Returns whether the set and its own pods are unaffected.
@@ -46,7 +45,7 @@ async fn a11(rules: Rules) -> (ApiServer, bool) {
         match round {
             0 => server.strip_owner(ELSEWHERE, &name),
             1 => server.kill_pod(ELSEWHERE, &name),
-            _ => server.strip_label(ELSEWHERE, &name, "app.kubernetes.io/managed-by"),
+            _ => server.strip_label(ELSEWHERE, &name),
         }
         sleep(5).await;
     }
@@ -75,10 +74,9 @@ async fn a11_an_owner_reference_from_another_namespace_is_ignored() {
 /// Another replica takes over and lists everything in both namespaces before it writes.
 #[tokio::test(start_paused = true)]
 async fn a11_the_next_leader_also_ignores_such_an_owner_reference() {
-    let server = ApiServer::new(1);
+    let (server, operator) = server_and_leader();
     let uid = server.create_podset(NS, "web", 3);
     server.create_podset(ELSEWHERE, "web", 2);
-    let operator = leader(&server, Rules::default());
     ready(&server, "web", 3).await;
     server.wait_until(|s| s.ready_pods(ELSEWHERE, "web").len() == 2, seconds(60)).await;
     operator.kill();
@@ -90,7 +88,7 @@ async fn a11_the_next_leader_also_ignores_such_an_owner_reference() {
     }
     ready(&server, "web", 3).await;
     server.wait_until(|s| s.ready_pods(ELSEWHERE, "web").len() == 2, seconds(60)).await;
-    server.strip_label(ELSEWHERE, "claim", "app.kubernetes.io/managed-by");
+    server.strip_label(ELSEWHERE, "claim");
     at_rest(&server, "web", 3).await;
     assert_eq!(rejected.hits(), 0, "the claim is not deleted");
     assert!(object::is_live(&server.pod(ELSEWHERE, "claim")));

@@ -156,8 +156,7 @@ async fn a_pod_whose_label_cannot_be_restored_blocks_nothing() {
     let pods = server.live_pods(NS, "web");
     let rejection = Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected"));
     let rule = server.fault(Requests::all().verb(Verb::Patch).of("pods"), rejection);
-    let label = json!({ "app.kubernetes.io/managed-by": null });
-    server.patch(&PODS, NS, &pods[0], json!({ "metadata": { "labels": label } }));
+    server.strip_label(NS, &pods[0]);
     sleep(40).await;
     for pod in &pods[1..] {
         server.kill_pod(NS, pod);
@@ -194,7 +193,7 @@ async fn undeletable_finished_pods_do_not_block_replacements() {
 
 /// A webhook removes the owner reference of the first `changed` pods, and the API server rejects all deletes.
 async fn undeletable_strays(changed: usize) -> (ApiServer, FaultRule, Operator) {
-    let server = ApiServer::new(1);
+    let (server, operator) = server_and_leader();
     let seen = std::sync::atomic::AtomicUsize::new(0);
     server.set_webhook(move |pod| {
         if seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < changed {
@@ -205,7 +204,6 @@ async fn undeletable_strays(changed: usize) -> (ApiServer, FaultRule, Operator) 
     let rejection = Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected"));
     let rule = server.fault(Requests::deletes("pods"), rejection);
     server.create_podset(NS, "web", 3);
-    let operator = leader(&server, Rules::default());
     (server, rule, operator)
 }
 

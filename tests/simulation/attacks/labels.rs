@@ -1,15 +1,13 @@
 //! A7: a pod loses the label by which it is watched.
 
 use super::*;
-use crate::apiserver::{PODS, Requests};
-
-const LABEL: &str = "app.kubernetes.io/managed-by";
+use crate::apiserver::{LABEL, PODS, Requests};
 
 /// A7: pods lose the label while the operator watches, and then the set is scaled down.
 async fn a7_watched(rules: Rules) -> ApiServer {
     let (server, _operator) = with_set(3, rules).await;
     for pod in &server.live_pods(NS, "web")[..2] {
-        server.strip_label(NS, pod, LABEL);
+        server.strip_label(NS, pod);
     }
     sleep(5).await;
     server.scale(NS, "web", 1);
@@ -25,7 +23,7 @@ async fn a7_unwatched(rules: Rules) -> ApiServer {
     }
     ready(&server, "web", 3).await;
     operator.kill();
-    server.strip_label(NS, &server.live_pods(NS, "web")[0], LABEL);
+    server.strip_label(NS, &server.live_pods(NS, "web")[0]);
     let _operator = Operator::leader(&server, "b", rules);
     sleep(60).await;
     server
@@ -44,7 +42,7 @@ async fn a7_forgotten(rules: Rules) -> ApiServer {
     sleep(10).await;
     operator.kill();
     for pod in &server.live_pods(NS, "web")[..2] {
-        server.strip_label(NS, pod, LABEL);
+        server.strip_label(NS, pod);
     }
     // More than two quarantines: one to forget the pods, and one until their names may be reused.
     sleep(300).await;

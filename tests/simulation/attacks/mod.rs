@@ -23,7 +23,7 @@ use crate::{
     apiserver::{ApiServer, PodScript, object},
     assert_silent,
     operator::Operator,
-    ready, seconds, with_set,
+    ready, seconds, server_and_leader, with_set,
 };
 
 async fn sleep(n: u64) {
@@ -69,7 +69,7 @@ fn condition(server: &ApiServer, kind: &str) -> String {
 
 /// Whether a promise is broken: the attack succeeded.
 fn is_broken(server: &ApiServer) -> bool {
-    server.exceeded() > 0
+    server.with(|state| state.observers.bound.exceeded > 0)
 }
 
 /// The default rules with these rules of the caches.
@@ -87,7 +87,7 @@ async fn try_both_ways(attack: impl AsyncFn(Rules) -> ApiServer, broken: Rules) 
 
 /// Pods take so many seconds to terminate.
 fn terminate_slowly(server: &ApiServer, n: u64) {
-    server.pods_live(PodScript::default().gone_after(seconds(n)));
+    server.pods_live(PodScript::gone_after(seconds(n)));
 }
 
 /// The only live pod of the set.

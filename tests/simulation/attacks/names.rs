@@ -133,12 +133,11 @@ async fn a8_the_name_of_a_strangers_pod_is_skipped() {
 
 #[tokio::test(start_paused = true)]
 async fn no_name_is_skipped_before_the_set_was_read_again() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = server_and_leader();
     let uid = server.create_podset(NS, "web", 2);
     server.create_pod(NS, &pod_name("web", &uid, 0), json!({ "app": "theirs" }));
     let reads = Requests::all().verb(Verb::Get).of("podsets");
     let failing = server.fault(reads, Fault::Refuse(Status::of_code(503)));
-    let _operator = leader(&server, Rules::default());
     sleep(20).await;
     assert_eq!(server.effects(&Requests::creates("pods")), 1, "only the free name is used");
     failing.remove();

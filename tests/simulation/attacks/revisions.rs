@@ -22,7 +22,7 @@ async fn without_the_former_template(lose: impl Fn(&ApiServer, &str)) -> (ApiSer
 #[tokio::test(start_paused = true)]
 async fn if_the_former_template_is_not_stored_the_newest_is_used() {
     let (server, _operator) =
-        without_the_former_template(|server, name| server.delete(&REVISIONS, NS, name, None)).await;
+        without_the_former_template(|server, name| server.delete(&REVISIONS, NS, name, &Value::Null)).await;
     change_template(&server, "c");
     rolled_out(&server, "c", 3).await;
 }
@@ -81,11 +81,10 @@ async fn old_revisions_are_deleted_after_a_change_back() {
 /// A template is stored before it becomes the former one, even if the first attempt fails.
 #[tokio::test(start_paused = true)]
 async fn a_template_that_could_not_be_stored_at_first_is_stored_later() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = server_and_leader();
     let rule = server.fault(Requests::creates("controllerrevisions"), Fault::CutBefore);
     let spec = json!({ "replicas": 3, "template": template("a") });
     server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
-    let _operator = leader(&server, Rules::default());
     ready(&server, "web", 3).await;
     sleep(60).await;
     rule.remove();

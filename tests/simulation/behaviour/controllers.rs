@@ -11,12 +11,12 @@ use crate::apiserver::{ApiServer, object};
 #[tokio::test(start_paused = true)]
 async fn a_quota_counts_pods_that_have_not_finished() {
     let server = ApiServer::new(1);
-    server.set_quota("default", "q", 1);
+    server.set_quota("default", 1);
     let api = pods(&server);
     let create = async |name: &str| api.create(&PostParams::default(), &pod(json!({ "name": name }))).await;
     create("a").await.expect("created");
     let status = failure(create("b").await);
-    let text = "pods \"b\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: \
+    let text = "pods \"b\" is forbidden: exceeded quota: pods, requested: pods=1, used: pods=1, limited: \
                 pods=1";
     assert_eq!((status.code, status.reason.as_str(), status.message.as_str()), (403, "Forbidden", text));
     assert_eq!(failure(create("a").await).code, 403, "the quota is checked before the name");

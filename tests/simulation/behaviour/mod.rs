@@ -12,14 +12,11 @@ mod watch_faults;
 mod watches;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    api::{ApiResource, DynamicObject},
-    core::Status,
-};
+use kube::{Api, core::Status};
+use podset_operator::api::PodSet;
 use serde_json::{Value, json};
 
-use crate::apiserver::{ApiServer, PODS, object};
+use crate::apiserver::{self, ApiServer, PODS, object};
 
 /// Pods of namespace `default`, as the client `test` sees them.
 fn pods(server: &ApiServer) -> Api<Pod> {
@@ -31,29 +28,19 @@ fn exists(server: &ApiServer, name: &str) -> bool {
 }
 
 /// PodSets of namespace `default`, as the client `test` sees them.
-fn podsets(server: &ApiServer) -> Api<DynamicObject> {
-    let resource = ApiResource {
-        group: "app.example.com".to_owned(),
-        version: "v1alpha1".to_owned(),
-        api_version: "app.example.com/v1alpha1".to_owned(),
-        kind: "PodSet".to_owned(),
-        plural: "podsets".to_owned(),
-    };
-    Api::namespaced_with(server.client("test"), "default", &resource)
+fn podsets(server: &ApiServer) -> Api<PodSet> {
+    Api::namespaced(server.client("test"), "default")
 }
 
 /// A pod that belongs to the PodSet `web` of this UID.
 fn owned_pod(server: &ApiServer, owner: &str, name: &str) {
     let metadata = json!({ "name": name, "ownerReferences": [object::owner_reference("web", owner)] });
-    let spec = json!({ "containers": [{ "name": "main", "image": "example.com/main" }] });
-    server.create(&PODS, "default", json!({ "metadata": metadata, "spec": spec }));
+    server.create(&PODS, "default", apiserver::pod(metadata));
 }
 
 /// A pod to create, with this metadata.
 fn pod(metadata: Value) -> Pod {
-    let spec = json!({ "containers": [{ "name": "main", "image": "example.com/main" }] });
-    let pod = json!({ "metadata": metadata, "spec": spec });
-    serde_json::from_value(pod).expect("a pod")
+    serde_json::from_value(apiserver::pod(metadata)).expect("a pod")
 }
 
 /// The Status with which the server rejected the request.

@@ -83,6 +83,14 @@ async fn with_two() -> ApiServer {
     server
 }
 
+/// The set of [`with_two`] is scaled down to one pod, and the client knows it.
+async fn scaled_down() -> ApiServer {
+    let server = with_two().await;
+    server.scale("default", "web", 1);
+    podsets(&server).get("web").await.expect("read");
+    server
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_changes_more_than_a_status_is_caught() {
     let server = with_two().await;
@@ -108,21 +116,15 @@ async fn a_delete_is_judged_by_what_its_sender_has_received() {
     server.scale("default", "web", 1);
     assert!(is_caught(&server, "web-poda").await, "it has not received the scale-down");
 
-    let server = with_two().await;
-    server.scale("default", "web", 1);
-    podsets(&server).get("web").await.expect("read");
+    let server = scaled_down().await;
     assert!(!is_caught(&server, "web-poda").await);
     assert!(is_caught(&server, "web-podb").await, "the first delete already removes the surplus");
 
-    let server = with_two().await;
-    server.scale("default", "web", 1);
-    podsets(&server).get("web").await.expect("read");
+    let server = scaled_down().await;
     server.kill_pod("default", "web-podb");
     assert!(!is_caught(&server, "web-poda").await, "it has not received the deletion of the other pod");
 
-    let server = with_two().await;
-    server.scale("default", "web", 1);
-    podsets(&server).get("web").await.expect("read");
+    let server = scaled_down().await;
     server.kill_pod("default", "web-podb");
     pods(&server).list(&ListParams::default()).await.expect("listed");
     tokio::time::sleep(std::time::Duration::from_secs(61)).await;

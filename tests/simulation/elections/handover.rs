@@ -14,8 +14,7 @@ use podset_operator::manager::Failure;
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_ends_hands_over_at_once() {
-    let server = cluster();
-    let (a, b) = leader_and_standby(&server).await;
+    let (server, a, b) = leader_and_standby().await;
     let killing = kill_pods(&server, seconds(5));
     let handing_over = async {
         sleep(seconds(1)).await;
@@ -30,8 +29,7 @@ async fn a_leader_that_ends_hands_over_at_once() {
 /// Only the leader exports these metrics, so a sum over all replicas counts each set once. A new leader knows how long a set has waited.
 #[tokio::test(start_paused = true)]
 async fn only_the_leader_exports_metrics_of_the_sets() {
-    let server = cluster();
-    let (a, b) = leader_and_standby(&server).await;
+    let (server, a, b) = leader_and_standby().await;
     let ready = r#"podset_sets{reason="AllPodsReady"}"#;
     // The status is written after the pods.
     sleep(seconds(6)).await;
@@ -59,8 +57,7 @@ fn failing(report: BTreeMap<String, Result<(), String>>) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn leader_and_partitioned_standby_are_live_and_ready() {
-    let server = cluster();
-    let (a, b) = leader_and_standby(&server).await;
+    let (server, a, b) = leader_and_standby().await;
     server.partition("b");
     let assert_healthy = async |minutes: u64| {
         for _ in 0..12 * minutes {
@@ -119,8 +116,7 @@ async fn a_few_seconds_of_lease_errors_do_not_end_a_term() {
     let leases = || Requests::all().of("leases");
     let unserved = Fault::Refuse(Status::of_code(404));
     for (requests, fault) in [(leases().verb(Verb::Get), unserved), (leases().from("a"), Fault::CutBefore)] {
-        let server = cluster();
-        let (a, b) = leader_and_standby(&server).await;
+        let (server, a, b) = leader_and_standby().await;
         let failing = server.fault(requests, fault);
         sleep(seconds(6)).await;
         assert!(failing.hits() > 0);
@@ -133,8 +129,7 @@ async fn a_few_seconds_of_lease_errors_do_not_end_a_term() {
 
 #[tokio::test(start_paused = true)]
 async fn at_rest_a_standby_sends_nothing_and_the_leader_only_renews() {
-    let server = cluster();
-    let (_a, _b) = leader_and_standby(&server).await;
+    let (server, _a, _b) = leader_and_standby().await;
     sleep(seconds(70)).await;
     let mark = server.mark();
     sleep(seconds(60)).await;
@@ -149,8 +144,7 @@ async fn at_rest_a_standby_sends_nothing_and_the_leader_only_renews() {
 
 #[tokio::test(start_paused = true)]
 async fn a_standby_ends_at_once() {
-    let server = cluster();
-    let (a, b) = leader_and_standby(&server).await;
+    let (_server, a, b) = leader_and_standby().await;
     let before = tokio::time::Instant::now();
     b.end().await.expect("an orderly end");
     assert!(before.elapsed() < seconds(1));
@@ -175,16 +169,14 @@ async fn a_lease_that_was_emptied_deleted_or_overwritten_is_used_again() {
         json!({ "holderIdentity": "a_somebody", "leaseTransitions": 2_147_483_647 }),
     ];
     for spec in specs {
-        let server = cluster();
-        let (a, b) = leader_and_standby(&server).await;
-        server.overwrite_lease(LEASE.0, LEASE.1, spec.clone());
+        let (server, a, b) = leader_and_standby().await;
+        server.edit_lease(LEASE, Some(spec.clone()));
         kill_pods(&server, seconds(40)).await;
         assert!(a.leads() || a.has_ended() && b.leads(), "{spec}");
         converged(&server).await;
     }
-    let server = cluster();
-    let (a, b) = leader_and_standby(&server).await;
-    server.delete_lease(LEASE.0, LEASE.1);
+    let (server, a, b) = leader_and_standby().await;
+    server.edit_lease(LEASE, None);
     kill_pods(&server, seconds(30)).await;
     assert!(matches!(a.ended().await, Err(Failure::Lost(Lost::Taken(_)))));
     assert!(b.leads());
@@ -193,8 +185,7 @@ async fn a_lease_that_was_emptied_deleted_or_overwritten_is_used_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_standby_with_a_stalled_watch_takes_over() {
-    let server = cluster();
-    let (a, b) = leader_and_standby(&server).await;
+    let (server, a, b) = leader_and_standby().await;
     server.watches().of("b").on("leases").stall();
     sleep(seconds(30)).await;
     assert!(a.leads() && !b.leads());
@@ -224,11 +215,10 @@ async fn a_lease_released_during_an_attempt_is_taken_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_exits_when_its_lease_is_recreated() {
-    let server = cluster();
-    let (a, _b) = leader_and_standby(&server).await;
+    let (server, a, _b) = leader_and_standby().await;
     server.watches().of("a").on("leases").stall();
     let lease = server.with(|state| state.expect(&LEASES, LEASE.0, LEASE.1));
-    server.delete_lease(LEASE.0, LEASE.1);
+    server.edit_lease(LEASE, None);
     server.create(&LEASES, LEASE.0, json!({ "metadata": { "name": LEASE.1 }, "spec": lease["spec"] }));
     sleep(seconds(3)).await;
     assert!(a.has_ended(), "it names the same holder, but it is another Lease");
@@ -237,12 +227,11 @@ async fn a_leader_exits_when_its_lease_is_recreated() {
 
 #[tokio::test(start_paused = true)]
 async fn replicas_exit_when_the_version_of_the_lease_goes_back() {
-    let server = cluster();
-    let (a, b) = leader_and_standby(&server).await;
+    let (server, a, b) = leader_and_standby().await;
     let old = server.with(|state| (*state.expect(&LEASES, LEASE.0, LEASE.1)).clone());
     sleep(seconds(5)).await;
     // As when a backup of etcd is restored: watches show no event.
-    server.with(|state| state.objects.insert((LEASES.qualified, LEASE.0.to_owned(), LEASE.1.to_owned()), old.into()));
+    server.with(|state| state.objects.insert((LEASES.plural, LEASE.0.to_owned(), LEASE.1.to_owned()), old.into()));
     sleep(seconds(8)).await;
     for replica in [a, b] {
         assert!(replica.has_ended(), "{}", replica.name());
@@ -252,8 +241,7 @@ async fn replicas_exit_when_the_version_of_the_lease_goes_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_exits_with_an_unanswered_write_drains_and_hands_over() {
-    let server = cluster();
-    let (a, b) = leader_and_standby(&server).await;
+    let (server, a, b) = leader_and_standby().await;
     let never = Requests::creates("pods").from("a");
     server.fault(never, Fault::ExecuteUnanswered(seconds(9)));
     kill_pods(&server, seconds(1)).await;
@@ -268,8 +256,7 @@ async fn a_leader_that_exits_with_an_unanswered_write_drains_and_hands_over() {
 async fn a_candidate_without_responses_leaves_the_lease_to_others() {
     let server = cluster();
     server.fault(Requests::mutating().of("leases").from("b"), Fault::ExecuteThenError(500));
-    let a = Replica::start(&server, "a", Model::default());
-    leads(&a, seconds(1)).await;
+    let a = leader(&server, "a").await;
     let _b = Replica::start(&server, "b", Model::default());
     let c = Replica::start(&server, "c", Model::default());
     sleep(seconds(10)).await;
@@ -282,8 +269,7 @@ async fn a_candidate_without_responses_leaves_the_lease_to_others() {
 #[tokio::test(start_paused = true)]
 async fn a_standby_recovered_from_failed_reads_takes_a_released_lease_at_once() {
     for fault in [Fault::CutBefore, Fault::Refuse(Status::of_code(403)), Fault::Delay(seconds(6))] {
-        let server = cluster();
-        let (a, b) = leader_and_standby(&server).await;
+        let (server, a, b) = leader_and_standby().await;
         let watch = server.watches().of("b").on("leases");
         // After some time without events, the standby reads the Lease.
         watch.hold();
@@ -324,8 +310,7 @@ async fn a_failed_renewal_is_retried_before_the_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn an_exiting_leader_does_not_wait_for_a_renewal() {
-    let server = cluster();
-    let (a, _b) = leader_and_standby(&server).await;
+    let (server, a, _b) = leader_and_standby().await;
     let held = server.fault(Requests::all().of("leases").from("a").verb(Verb::Get), Fault::HoldAnswer);
     held.met(1).await;
     let before = tokio::time::Instant::now();
@@ -335,8 +320,7 @@ async fn an_exiting_leader_does_not_wait_for_a_renewal() {
 
 #[tokio::test(start_paused = true)]
 async fn a_release_that_conflicts_is_retried() {
-    let server = cluster();
-    let (a, b) = leader_and_standby(&server).await;
+    let (server, a, b) = leader_and_standby().await;
     let in_between = Fault::Refuse(Status::of_code(409));
     let landed = server.fault(Requests::mutating().of("leases").from("a").first(1), in_between);
     a.end().await.expect("an orderly end");

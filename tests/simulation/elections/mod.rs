@@ -26,13 +26,20 @@ fn cluster() -> ApiServer {
     server
 }
 
+/// Starts a replica that leads.
+async fn leader(server: &ApiServer, name: &str) -> Replica {
+    let replica = Replica::start(server, name, Model::default());
+    leads(&replica, seconds(1)).await;
+    replica
+}
+
 /// Starts a leader and a standby, and waits until the set has all its pods.
-async fn leader_and_standby(server: &ApiServer) -> (Replica, Replica) {
-    let a = Replica::start(server, "a", Model::default());
-    leads(&a, seconds(1)).await;
-    let b = Replica::start(server, "b", Model::default());
-    converged(server).await;
-    (a, b)
+async fn leader_and_standby() -> (ApiServer, Replica, Replica) {
+    let server = cluster();
+    let a = leader(&server, "a").await;
+    let b = Replica::start(&server, "b", Model::default());
+    converged(&server).await;
+    (server, a, b)
 }
 
 /// Waits until this replica leads.

@@ -18,8 +18,7 @@ async fn a_write_that_never_left_does_not_keep_the_lease() {
     let server = cluster();
     // A create is rejected, and retried during the outage.
     server.set_webhook(|_| Err(Status::of_code(403)));
-    let a = Replica::start(&server, "a", Model::default());
-    leads(&a, seconds(1)).await;
+    let a = leader(&server, "a").await;
     let b = Replica::start(&server, "b", Model::default());
     let creates = Requests::creates("pods");
     server.wait_until(|server| server.count(&creates) == 1, seconds(1)).await;
@@ -38,8 +37,7 @@ async fn a_write_that_never_left_does_not_keep_the_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_left_before_the_connection_broke_keeps_the_lease() {
-    let server = cluster();
-    let (a, b) = leader_and_standby(&server).await;
+    let (server, a, b) = leader_and_standby().await;
     let held = server.fault(Requests::creates("pods").from("a"), Fault::HoldAnswer);
     kill_pods(&server, Duration::from_millis(200)).await;
     held.met(1).await;
@@ -57,8 +55,7 @@ async fn a_write_that_left_before_the_connection_broke_keeps_the_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_during_an_outage_longer_than_the_lease() {
     for (stop_after, is_orderly) in [(2, true), (7, true), (12, false)] {
-        let server = cluster();
-        let (a, b) = leader_and_standby(&server).await;
+        let (server, a, b) = leader_and_standby().await;
         let ending = async {
             sleep(seconds(stop_after)).await;
             a.end().await

@@ -1,19 +1,13 @@
 //! Events are sent in the background: they delay no reconcile, and none is lost at shutdown.
 
-use podset_operator::podset::promise::Rules;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
-use super::{NS, seconds, settled};
-use crate::{
-    apiserver::{ApiServer, Fault, Requests},
-    operator::Operator,
-    replica::{Model, Replica},
-};
+use super::*;
+use crate::replica::{Model, Replica};
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_event_create_delays_no_set() {
-    let server = ApiServer::new(1);
-    let _operator = Operator::leader(&server, "a", Rules::default());
+    let (server, _operator) = server_and_leader();
     let slow = server.fault(Requests::creates("events"), Fault::Delay(seconds(5)));
     server.create_podset(NS, "web", 2);
     for replicas in [2, 5, 3] {
@@ -29,8 +23,7 @@ async fn a_slow_event_create_delays_no_set() {
 
 #[tokio::test(start_paused = true)]
 async fn queued_events_are_sent_four_at_a_time_and_before_the_exit() {
-    let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Rules::default());
+    let (server, operator) = server_and_leader();
     server.fault(Requests::creates("events"), Fault::Delay(seconds(1)));
     let sets = ["a", "b", "c", "d", "e", "f", "g", "h"];
     for set in sets {

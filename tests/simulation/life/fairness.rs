@@ -1,13 +1,6 @@
 //! Fairness: a busy namespace delays no other.
 
-use podset_operator::podset::promise::Rules;
-use tokio::time::sleep;
-
-use super::{NS, seconds};
-use crate::{
-    apiserver::{ApiServer, Fault, MYCUSTOMRESOURCES, PODS, Requests},
-    operator::Operator,
-};
+use super::*;
 
 const BUSY: &str = "busy";
 
@@ -18,7 +11,7 @@ async fn another_namespace_scales(server: &ApiServer) {
         server.scale(NS, "web", replicas);
         let is_scaled = |s: &ApiServer| s.live_pods(NS, "web").len() == usize::try_from(replicas).unwrap();
         server.wait_until(is_scaled, seconds(2)).await;
-        sleep(std::time::Duration::from_millis(4_700)).await;
+        sleep(Duration::from_millis(4_700)).await;
     }
 }
 
@@ -36,7 +29,7 @@ fn busy_server(sets: usize, replicas: i64) -> ApiServer {
 #[tokio::test(start_paused = true)]
 async fn sets_whose_creates_are_slow_and_rejected_delay_no_other_namespace() {
     let server = busy_server(2_000, 1);
-    server.set_quota(BUSY, "none", 0);
+    server.set_quota(BUSY, 0);
     let _operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(10)).await;
     another_namespace_scales(&server).await;
@@ -61,7 +54,7 @@ async fn large_sets_whose_creates_are_slow_delay_no_other_namespace() {
 #[tokio::test(start_paused = true)]
 async fn a_new_set_is_reconciled_before_failed_ones() {
     let server = busy_server(1_000, 1);
-    server.set_quota(BUSY, "none", 0);
+    server.set_quota(BUSY, 0);
     let _operator = Operator::leader(&server, "a", Rules::default());
     // Each set was tried once, and many wait for a retry.
     sleep(seconds(330)).await;
@@ -81,8 +74,7 @@ fn friends() -> impl Iterator<Item = String> {
 /// The pod comes and goes every half second.
 #[tokio::test(start_paused = true)]
 async fn resources_of_a_flapping_pod_are_updated_at_once_and_then_rarely() {
-    let server = ApiServer::new(1);
-    let _operator = Operator::leader(&server, "a", Rules::default());
+    let (server, _operator) = server_and_leader();
     for name in friends() {
         server.create_mycustomresource(NS, &name, "joe");
     }
@@ -93,14 +85,14 @@ async fn resources_of_a_flapping_pod_are_updated_at_once_and_then_rarely() {
         friends().all(has_status)
     };
     assert_eq!(patches(), 100);
-    server.create_pod("elsewhere", "joe", serde_json::json!({}));
+    server.create_pod("elsewhere", "joe", json!({}));
     server.wait_until(|s| is_reported(s, true), seconds(1)).await;
     assert_eq!(patches(), 200, "at once");
     for _ in 0..60 {
         server.kill_pod("elsewhere", "joe");
-        sleep(std::time::Duration::from_millis(500)).await;
-        server.create_pod("elsewhere", "joe", serde_json::json!({}));
-        sleep(std::time::Duration::from_millis(500)).await;
+        sleep(Duration::from_millis(500)).await;
+        server.create_pod("elsewhere", "joe", json!({}));
+        sleep(Duration::from_millis(500)).await;
     }
     server.kill_pod("elsewhere", "joe");
     server.wait_until(|s| is_reported(s, false), seconds(6)).await;

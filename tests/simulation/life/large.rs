@@ -1,14 +1,6 @@
 //! Sets whose templates are too large to be kept in memory.
 
-use podset_operator::podset::promise::Rules;
-use serde_json::{Value, json};
-use tokio::time::sleep;
-
-use super::{NS, seconds, settled};
-use crate::{
-    apiserver::{ApiServer, Fault, PODSETS, Requests, Verb},
-    operator::Operator,
-};
+use super::*;
 
 /// A template whose text has so many bytes.
 fn template(bytes: usize) -> Value {
@@ -28,8 +20,7 @@ fn bytes(server: &ApiServer, set: &str) -> Vec<usize> {
 
 #[tokio::test(start_paused = true)]
 async fn pods_have_the_template_of_their_set_however_large() {
-    let server = ApiServer::new(1);
-    let _operator = Operator::leader(&server, "a", Rules::default());
+    let (server, _operator) = server_and_leader();
     let reads = || server.count(&Requests::all().verb(Verb::Get).of("podsets"));
     create(&server, "web", 3, 20_000);
     settled(&server, "web", 3).await;
@@ -45,9 +36,8 @@ async fn pods_have_the_template_of_their_set_however_large() {
 #[tokio::test(start_paused = true)]
 async fn sets_with_large_templates_take_turns_and_others_do_not_wait() {
     const SETS: usize = 70;
-    let server = ApiServer::new(1);
+    let (server, _operator) = server_and_leader();
     server.fault(Requests::creates("pods"), Fault::Delay(seconds(1)));
-    let _operator = Operator::leader(&server, "a", Rules::default());
     let names: Vec<String> = (0..SETS).map(|number| format!("large-{number}")).collect();
     for name in &names {
         create(&server, name, 1, 150_000);

@@ -1,15 +1,7 @@
 //! Lost pods are replaced: what the events say, and when a pod must not be replaced.
 
-use std::time::Duration;
-
-use podset_operator::podset::promise::Rules;
-use tokio::time::sleep;
-
-use super::{NS, seconds, settled, with_set};
-use crate::{
-    apiserver::{ApiServer, Fault, PodScript, Requests, Status},
-    operator::Operator,
-};
+use super::*;
+use crate::apiserver::Status;
 
 /// A set of 5 pods that were created a minute ago. New pods never become ready.
 async fn set_without_new_ready_pods() -> (ApiServer, Operator) {

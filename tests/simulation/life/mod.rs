@@ -8,6 +8,8 @@ mod takeover;
 mod told;
 mod unwell;
 
+use std::time::Duration;
+
 use podset_operator::podset::promise::Rules;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -17,7 +19,7 @@ use crate::{
     apiserver::{ApiServer, Fault, MYCUSTOMRESOURCES, PODS, PODSETS, PodScript, Requests, Verb, object},
     assert_silent,
     operator::Operator,
-    seconds, with_set,
+    seconds, server_and_leader, with_set,
 };
 
 async fn settled(server: &ApiServer, set: &str, n: usize) {
@@ -40,9 +42,8 @@ fn condition(server: &ApiServer, set: &str, kind: &str) -> Option<Value> {
 /// Creates are slow, for example because of a webhook: each takes longer than the 4 s in which a pass may begin requests.
 #[tokio::test(start_paused = true)]
 async fn slow_creates_run_in_growing_batches() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = server_and_leader();
     server.fault(Requests::creates("pods"), Fault::Delay(seconds(5)));
-    let _operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 10);
     // One, two, four, and the other three.
     server.wait_until(|s| s.live_pods(NS, "web").len() == 10, seconds(21)).await;
@@ -69,9 +70,8 @@ async fn a_failing_pod_does_not_delay_replacing_deleted_pods() {
 
 #[tokio::test(start_paused = true)]
 async fn pods_that_keep_finishing_are_replaced_with_backoff() {
-    let server = ApiServer::new(1);
+    let (server, operator) = server_and_leader();
     server.pods_live(PodScript::fails_after(seconds(1)));
-    let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 2);
     sleep(seconds(300)).await;
     let creates = server.count(&Requests::creates("pods"));
@@ -120,8 +120,7 @@ async fn a_deleted_set_gets_no_new_pods() {
 
 #[tokio::test(start_paused = true)]
 async fn a_set_that_does_not_decode_blocks_no_other() {
-    let server = ApiServer::new(1);
-    let _operator = Operator::leader(&server, "a", Rules::default());
+    let (server, _operator) = server_and_leader();
     let odd = json!({ "metadata": { "name": "odd" }, "spec": { "replicas": 2, "template": { "metadata": "odd" } } });
     server.create(&PODSETS, NS, odd);
     // Nested deeper than serde_json decodes: the set is stored, its template is passed on unchanged, and its pods are rejected.
@@ -139,8 +138,7 @@ async fn a_set_that_does_not_decode_blocks_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_friend_is_reported_at_once() {
-    let server = ApiServer::new(1);
-    let _operator = Operator::leader(&server, "a", Rules::default());
+    let (server, _operator) = server_and_leader();
     server.create_mycustomresource(NS, "one", "joe");
     let healthy = |s: &ApiServer| s.get(&MYCUSTOMRESOURCES, NS, "one")["status"]["Healthy"].clone();
     server.wait_until(|s| healthy(s) == json!(false), seconds(5)).await;
@@ -155,7 +153,7 @@ async fn a_friend_is_reported_at_once() {
     sleep(seconds(30)).await;
     assert_eq!(healthy(&server), json!(true));
     assert_eq!(server.count(&Requests::status_patches("mycustomresources")), 2);
-    server.pods_live(PodScript::default().gone_after(seconds(30)));
+    server.pods_live(PodScript::gone_after(seconds(30)));
     server.delete_pod("elsewhere", "joe");
     sleep(seconds(20)).await;
     assert_eq!(healthy(&server), json!(true), "it exists until it has terminated");

@@ -1,14 +1,8 @@
 //! A new leader lists each namespace before its first write there, and no namespace waits for another. It writes nothing if there is nothing
 //! to do.
 
-use podset_operator::podset::promise::Rules;
-use tokio::time::sleep;
-
-use super::{NS, assert_silent, seconds, settled};
-use crate::{
-    apiserver::{ApiServer, Fault, Requests, Status, Verb},
-    operator::Operator,
-};
+use super::*;
+use crate::apiserver::Status;
 
 /// Starts a standby, `b`, on a server without a leader. Each namespace has four sets that need a third pod.
 async fn standby(namespaces: &[impl AsRef<str>]) -> (ApiServer, Operator) {

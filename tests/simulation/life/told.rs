@@ -1,61 +1,43 @@
 //! Statuses and events of sets, and how many requests they cost.
 
-use std::time::Duration;
+use tokio::time::Instant;
 
-use podset_operator::podset::promise::Rules;
-use serde_json::json;
-use tokio::time::{Instant, sleep};
+use super::*;
+use crate::apiserver::Status;
 
-use super::{NS, assert_silent, ready_reason, seconds, settled, with_set};
-use crate::{
-    apiserver::{ApiServer, Fault, PODS, PODSETS, PodScript, Requests, Status},
-    operator::Operator,
-};
-
-/// Creates, deletes, status patches and events since the last count.
-struct Counter<'a> {
-    server: &'a ApiServer,
-    counted: [usize; 4],
-}
-
-impl<'a> Counter<'a> {
-    fn new(server: &'a ApiServer) -> Self {
-        Counter { server, counted: [0; 4] }
-    }
-
-    fn next(&mut self) -> [usize; 4] {
-        let kinds = [
-            Requests::creates("pods"),
-            Requests::deletes("pods"),
-            Requests::status_patches("podsets"),
-            Requests::creates("events"),
-        ];
-        let total = kinds.map(|kind| self.server.count(&kind));
-        let since = std::array::from_fn(|kind| total[kind] - self.counted[kind]);
-        self.counted = total;
-        since
-    }
+/// Creates, deletes, status patches and events since this mark.
+fn sent_since(server: &ApiServer, mark: usize) -> [usize; 4] {
+    let kinds = [
+        Requests::creates("pods"),
+        Requests::deletes("pods"),
+        Requests::status_patches("podsets"),
+        Requests::creates("events"),
+    ];
+    let sent = server.requests_since(mark);
+    kinds.map(|kind| sent.iter().filter(|entry| kind.matches(&entry.request)).count())
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_scale_costs_its_pods_two_patches_and_one_event() {
-    let server = ApiServer::new(1);
-    let _operator = Operator::leader(&server, "a", Rules::default());
+    let (server, _operator) = server_and_leader();
     sleep(seconds(1)).await;
-    let mut counter = Counter::new(&server);
+    let mark = server.mark();
     server.create_podset(NS, "web", 10);
     settled(&server, "web", 10).await;
     assert_silent(&server, 60).await;
-    assert_eq!(counter.next(), [10, 0, 2, 1], "up to 10");
+    assert_eq!(sent_since(&server, mark), [10, 0, 2, 1], "up to 10");
+    let mark = server.mark();
     server.scale(NS, "web", 4);
     settled(&server, "web", 4).await;
     assert_silent(&server, 60).await;
-    assert_eq!(counter.next(), [0, 6, 2, 1], "down to 4, and another patch when no pod terminates any more");
+    let down = sent_since(&server, mark);
+    assert_eq!(down, [0, 6, 2, 1], "down to 4, and another patch when no pod terminates any more");
+    let mark = server.mark();
     server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
     sleep(seconds(2)).await;
     settled(&server, "web", 4).await;
     assert_silent(&server, 600).await;
-    assert_eq!(counter.next(), [1, 0, 3, 1], "one pod is replaced, and the former one terminates later");
+    assert_eq!(sent_since(&server, mark), [1, 0, 3, 1], "one pod is replaced, and the former one terminates later");
     server.check();
 }
 
@@ -157,7 +139,7 @@ async fn a_fixed_template_is_not_reported_as_a_scale() {
 #[tokio::test(start_paused = true)]
 async fn pods_that_become_ready_one_by_one_cost_one_patch_per_five_seconds() {
     for latency in [1, 450].map(Duration::from_millis) {
-        let server = ApiServer::new(1);
+        let (server, _operator) = server_and_leader();
         server.settings(|settings| {
             settings.request_latency = latency;
             settings.answer_latency = latency;
@@ -166,7 +148,6 @@ async fn pods_that_become_ready_one_by_one_cost_one_patch_per_five_seconds() {
             let place = pod["metadata"]["name"].as_str().unwrap().bytes().map(u64::from).sum::<u64>() % 40;
             PodScript { ready_after: Some(seconds(place)), ..PodScript::default() }
         });
-        let _operator = Operator::leader(&server, "a", Rules::default());
         server.create_podset(NS, "web", 10);
         for second in 1..60_usize {
             sleep(seconds(1)).await;
@@ -184,25 +165,23 @@ async fn pods_that_become_ready_one_by_one_cost_one_patch_per_five_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn pods_that_become_ready_together_cost_one_status() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = server_and_leader();
     server.direct_pods(|pod| {
         let place = pod["metadata"]["name"].as_str().unwrap().bytes().map(u64::from).sum::<u64>() % 3;
         PodScript { ready_after: Some(seconds(8) + Duration::from_millis(900) * place as u32), ..PodScript::default() }
     });
-    let _operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(1)).await;
-    let mut counter = Counter::new(&server);
+    let mark = server.mark();
     server.create_podset(NS, "web", 10);
     settled(&server, "web", 10).await;
     assert_silent(&server, 60).await;
-    assert_eq!(counter.next(), [10, 0, 2, 1]);
+    assert_eq!(sent_since(&server, mark), [10, 0, 2, 1]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_spec_change_is_observed_within_a_second() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = server_and_leader();
     server.pods_live(PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
-    let _operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 2);
     for (generation, replicas) in [(1, 2), (2, 4), (3, 5)] {
         server.scale(NS, "web", replicas);
@@ -215,14 +194,13 @@ async fn a_spec_change_is_observed_within_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn a_set_of_a_thousand_pods_costs_at_most_three_patches_and_two_events() {
-    let server = ApiServer::new(1);
-    let _operator = Operator::leader(&server, "a", Rules::default());
+    let (server, _operator) = server_and_leader();
     sleep(seconds(1)).await;
-    let mut counter = Counter::new(&server);
+    let mark = server.mark();
     server.create_podset(NS, "web", 1_000);
     settled(&server, "web", 1_000).await;
     assert_silent(&server, 60).await;
-    let [creates, deletes, patches, events] = counter.next();
+    let [creates, deletes, patches, events] = sent_since(&server, mark);
     assert_eq!((creates, deletes), (1_000, 0));
     assert!(patches <= 3 && events <= 2, "{patches} patches, {events} events");
     server.check();
@@ -230,10 +208,9 @@ async fn a_set_of_a_thousand_pods_costs_at_most_three_patches_and_two_events() {
 
 #[tokio::test(start_paused = true)]
 async fn a_complete_large_set_is_reported_at_once() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = server_and_leader();
     server.settings(|settings| settings.request_latency = Duration::from_millis(200));
     server.pods_live(PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
-    let _operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(2)).await;
     server.create_podset(NS, "web", 3_000);
     let began = Instant::now();
@@ -269,11 +246,10 @@ async fn a_status_is_not_written_to_a_recreated_set() {
 #[tokio::test(start_paused = true)]
 async fn a_status_that_is_always_rejected_is_retried_with_backoff() {
     for code in [404, 409] {
-        let server = ApiServer::new(1);
+        let (server, _operator) = server_and_leader();
         for kind in ["podsets", "mycustomresources"] {
             server.fault(Requests::status_patches(kind), Fault::Refuse(Status::of_code(code)));
         }
-        let _operator = Operator::leader(&server, "a", Rules::default());
         server.create_podset(NS, "web", 3);
         server.create_mycustomresource(NS, "lonely", "friend");
         sleep(seconds(120)).await;

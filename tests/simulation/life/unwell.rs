@@ -1,14 +1,6 @@
 //! How unhealthy pods are reported: unschedulable pods, failing pods, and pods whose readiness changes.
 
-use podset_operator::podset::promise::Rules;
-use serde_json::json;
-use tokio::time::sleep;
-
-use super::{NS, condition, ready_reason, seconds, settled};
-use crate::{
-    apiserver::{ApiServer, PODSETS, PodScript, Requests},
-    operator::Operator,
-};
+use super::*;
 
 fn message(server: &ApiServer, kind: &str) -> String {
     let held = condition(server, "web", kind);
@@ -17,9 +9,8 @@ fn message(server: &ApiServer, kind: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn unschedulable_pods_are_reported_with_the_schedulers_message() {
-    let server = ApiServer::new(1);
-    server.pods_live(PodScript::fits_nowhere());
-    let _operator = Operator::leader(&server, "a", Rules::default());
+    let (server, _operator) = server_and_leader();
+    server.pods_live(PodScript { fits_nowhere: true, ..PodScript::default() });
     server.create_podset(NS, "web", 2);
     server.wait_until(|s| s.live_pods(NS, "web").len() == 2, seconds(5)).await;
     sleep(seconds(6)).await;
@@ -29,9 +20,8 @@ async fn unschedulable_pods_are_reported_with_the_schedulers_message() {
 
 #[tokio::test(start_paused = true)]
 async fn pods_that_fail_are_named_in_conditions_and_in_one_event() {
-    let server = ApiServer::new(1);
+    let (server, operator) = server_and_leader();
     server.pods_live(PodScript::fails_after(seconds(1)));
-    let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 2);
     // The waits are 0, 1, 2, 4, 8, 16, 32 and 64 s. This is during the last one.
     sleep(seconds(100)).await;
@@ -69,9 +59,8 @@ async fn pods_that_fail_are_named_in_conditions_and_in_one_event() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_of_ready_is_reported_at_once_even_by_the_next_leader() {
-    let server = ApiServer::new(1);
+    let (server, operator) = server_and_leader();
     server.pods_live(PodScript::never_ready());
-    let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 3);
     sleep(seconds(30)).await;
     operator.end().await;

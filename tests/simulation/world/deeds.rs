@@ -1,7 +1,12 @@
 //! The list of all actions. An action returns whether it was possible: some need a pod, or a leader.
 
-use super::{World, dice::Dice, faults, lease_edits, plots, users};
-use crate::apiserver::{Fault, PodScript, Status, WatchControl};
+use serde_json::json;
+
+use super::{World, dice::Dice, faults, plots, users};
+use crate::{
+    apiserver::{ApiServer, Fault, PodScript, Requests, Status, WatchControl},
+    replica::Replica,
+};
 
 /// Kinds of actions. A world combines only some of them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -37,24 +42,37 @@ const fn action(kind: Kind, name: &'static str, act: fn(&mut World) -> bool) -> 
 
 /// All actions.
 pub const ACTIONS: &[Action] = &[
-    action(Kind::User, "a set is scaled", users::scale),
+    action(Kind::User, "a set is scaled", |world| {
+        world.patch_set(|dice| json!({ "spec": { "replicas": dice.within(1..11) } }))
+    }),
     action(Kind::User, "a set is scaled back and forth", users::scale_back_and_forth),
-    action(Kind::User, "a pod is deleted", users::delete_pod),
-    action(Kind::User, "a pod is killed", users::kill_pod),
+    action(Kind::User, "a pod is deleted", |world| world.act_on_pod(World::pod, ApiServer::delete_pod)),
+    action(Kind::User, "a pod is killed", |world| world.act_on_pod(World::any_pod, ApiServer::kill_pod)),
     action(Kind::User, "all pods of a set are killed", users::kill_all_pods),
-    action(Kind::User, "a pod fails", users::fail_pod),
-    action(Kind::User, "a pod succeeds", users::finish_pod),
-    action(Kind::User, "a pod is not ready for a while", users::unready_pod),
-    action(Kind::User, "a set gets a label", users::label_set),
-    action(Kind::User, "a set changes its podReplacementPolicy", users::change_policy),
+    action(Kind::User, "a pod fails", |world| world.act_on_pod(World::running_pod, ApiServer::fail_pod)),
+    action(Kind::User, "a pod succeeds", |world| world.act_on_pod(World::any_pod, ApiServer::succeed_pod)),
+    action(Kind::User, "a pod is not ready for a while", |world| {
+        world.act_on_pod(World::running_pod, |server, namespace, pod| server.set_ready(namespace, pod, false))
+    }),
+    action(Kind::User, "a set gets a label", |world| {
+        world.patch_set(|dice| json!({ "metadata": { "labels": { "n": dice.below(9).to_string() } } }))
+    }),
+    action(Kind::User, "a set changes its podReplacementPolicy", |world| {
+        world.patch_set(|dice| {
+            let policy = dice.one(&["TerminationStarted", "TerminationComplete", "TerminationComplete"]);
+            json!({ "spec": { "podReplacementPolicy": policy } })
+        })
+    }),
     action(Kind::User, "a template is changed", users::change_template),
     action(Kind::User, "a template is broken, and mended later", users::break_template),
-    action(Kind::User, "a set changes its updateStrategy", users::change_strategy),
+    action(Kind::User, "a set changes its updateStrategy", |world| world.patch_set(users::another_strategy)),
     action(Kind::User, "a revision is deleted", users::delete_revision),
-    action(Kind::User, "a status is wiped", users::wipe_status),
+    action(Kind::User, "a status is wiped", |world| world.seldom_act_on_set(3, ApiServer::wipe_status)),
     action(Kind::User, "a set is deleted or recreated", users::delete_set),
-    action(Kind::User, "a set is orphaned", users::orphan_set),
-    action(Kind::User, "a set is deleted in the foreground", users::delete_set_in_foreground),
+    action(Kind::User, "a set is orphaned", |world| world.seldom_act_on_set(3, ApiServer::orphan_podset)),
+    action(Kind::User, "a set is deleted in the foreground", |world| {
+        world.seldom_act_on_set(2, ApiServer::delete_podset_in_foreground)
+    }),
     action(Kind::User, "a namespace is deleted", users::delete_namespace),
     action(Kind::User, "a pod loses the watched label", users::strip_label),
     action(Kind::User, "a pod loses its owner", users::strip_owner),
@@ -63,7 +81,9 @@ pub const ACTIONS: &[Action] = &[
     action(Kind::User, "a pod of another namespace claims a set", users::claim),
     action(Kind::User, "a MyCustomResource is created", users::seek_friend),
     action(Kind::User, "a friend is created or killed", users::toggle_friend),
-    action(Kind::Fault, "a pod that failed runs again", users::run_again),
+    action(Kind::Fault, "a pod that failed runs again", |world| {
+        world.act_on_pod(World::failed_pod, ApiServer::run_again)
+    }),
     action(Kind::Fault, "a quota is set or lifted", faults::quota),
     action(Kind::Fault, "a webhook removes owners", faults::webhook_without_owner),
     action(Kind::Fault, "a webhook removes labels", faults::webhook_without_labels),
@@ -98,20 +118,29 @@ pub const ACTIONS: &[Action] = &[
     action(Kind::Fault, "watches expire (410)", |world| world.disturb(WatchControl::gone)),
     action(Kind::Fault, "a replica is killed", faults::kill),
     action(Kind::Fault, "a replica is shut down", faults::shut_down),
-    action(Kind::Apart, "a replica is frozen", faults::freeze),
-    action(Kind::Fault, "the writes of a replica are frozen", faults::freeze_writes),
-    action(Kind::Apart, "a replica is partitioned", faults::partition),
-    action(Kind::Apart, "a replica gets no answers", faults::one_way),
-    action(Kind::Apart, "a replica is cut off from the Lease", faults::cut_lease),
+    action(Kind::Apart, "a replica is frozen", |world| world.freeze_one(Replica::freeze)),
+    action(Kind::Fault, "the writes of a replica are frozen", |world| world.freeze_one(Replica::freeze_writes)),
+    action(Kind::Apart, "a replica is partitioned", |world| world.fault_of_one(ApiServer::partition)),
+    action(Kind::Apart, "a replica gets no answers", |world| {
+        world.fault_of_one(|server, name| server.fault(Requests::all().from(name), Fault::ExecuteThenCut))
+    }),
+    action(Kind::Apart, "a replica is cut off from the Lease", |world| {
+        world.fault_of_one(|server, name| server.fault(Requests::all().of("leases").from(name), Fault::CutBefore))
+    }),
     action(Kind::Apart, "the API server is unreachable", faults::go_away),
     action(Kind::Fault, "all faults are healed", |world| {
         world.server.heal();
         true
     }),
-    action(Kind::Edit, "the Lease is deleted", lease_edits::delete_lease),
-    action(Kind::Edit, "the Lease is emptied", lease_edits::empty_lease),
-    action(Kind::Edit, "the Lease is overwritten", lease_edits::overwrite_lease),
-    action(Kind::Edit, "the Lease is released by hand", lease_edits::release_lease),
+    action(Kind::Edit, "the Lease is deleted", |world| world.edit_lease(None)),
+    action(Kind::Edit, "the Lease is emptied", |world| world.edit_lease(Some(json!({})))),
+    action(Kind::Edit, "the Lease is overwritten", |world| {
+        let seconds = world.dice.within(1..10);
+        world.edit_lease(Some(json!({ "holderIdentity": "somebody", "leaseDurationSeconds": seconds })))
+    }),
+    action(Kind::Edit, "the Lease is released by hand", |world| {
+        world.edit_lease(Some(json!({ "holderIdentity": "", "leaseDurationSeconds": 1 })))
+    }),
     action(Kind::Apart, "the leader is frozen during creates", plots::frozen_in_the_middle),
     action(Kind::Apart, "a standby is blind until the lease looks expired", plots::blind_standby),
     action(Kind::Apart, "the Lease watches lag, and the leader is killed", plots::tie),

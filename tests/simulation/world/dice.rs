@@ -8,12 +8,8 @@ use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 pub struct Dice(StdRng);
 
 impl Dice {
-    /// The two numbers determine all choices. Other numbers give independent choices.
-    pub fn new([seed, part]: [u64; 2]) -> Self {
-        let mut key = [0; 32];
-        key[..8].copy_from_slice(&seed.to_le_bytes());
-        key[8..16].copy_from_slice(&part.to_le_bytes());
-        Dice(StdRng::from_seed(key))
+    pub fn new(seed: u64) -> Self {
+        Dice(StdRng::seed_from_u64(seed))
     }
 
     pub fn below(&mut self, n: u64) -> u64 {

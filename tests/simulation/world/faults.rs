@@ -1,12 +1,16 @@
-//! Faults of requests, watches, replicas and nodes.
+//! Faults of requests, watches, replicas and nodes, and edits of the Lease by hand.
 
 use std::{ops::Range, time::Duration};
 
 use serde_json::{Value, json};
 
 use super::{World, users};
-use crate::apiserver::{
-    Fault, FaultRule, PODS, PODSETS, PodScript, Requests, Status, Verb, WatchControl, is_as_ordered, is_made_of, object,
+use crate::{
+    apiserver::{
+        ApiServer, Fault, FaultRule, LEASES, PODS, PODSETS, PodScript, Requests, Status, Verb, WatchControl,
+        is_as_ordered, is_made_of, object,
+    },
+    replica::{LEASE, Replica},
 };
 
 impl World {
@@ -28,6 +32,23 @@ impl World {
     pub fn fault(&mut self, fault: Fault) -> bool {
         let requests = self.some_requests();
         self.server.fault(requests, fault);
+        true
+    }
+
+    /// Adds this fault for one replica for a while.
+    pub fn fault_of_one(&mut self, fault: impl FnOnce(&ApiServer, &str) -> FaultRule) -> bool {
+        let name = self.any_name();
+        let rule = fault(&self.server, &name);
+        let pause = self.dice.millis(1_000..30_000);
+        self.later(pause, |_| rule.remove());
+        true
+    }
+
+    /// Freezes a replica for a while.
+    pub fn freeze_one(&mut self, freeze: fn(&Replica, Duration)) -> bool {
+        let (place, time) = (self.any(), self.dice.millis(100..25_000));
+        self.note_freeze(place);
+        freeze(&self.replicas[place], time);
         true
     }
 
@@ -77,6 +98,20 @@ impl World {
         }
     }
 
+    /// Replaces the spec of the Lease, or deletes the Lease, by hand. Returns whether this was possible.
+    pub fn edit_lease(&mut self, spec: Option<Value>) -> bool {
+        // The promise covers an edit only if each replica can see it. So all faults end first, and there is no edit while
+        // a frozen replica has no watch, because it starts a new watch only after the freeze.
+        let leases = |replica: &Replica| self.server.watches().of(replica.name()).on("leases").count();
+        let hears = |replica: &Replica| !replica.is_frozen() || leases(replica) > 0;
+        if self.server.get(&LEASES, LEASE.0, LEASE.1).is_null() || !self.replicas.iter().all(hears) {
+            return false;
+        }
+        self.server.heal();
+        self.server.edit_lease(LEASE, spec);
+        true
+    }
+
     /// Notes that the action freezes the replica at this index.
     pub fn note_freeze(&self, place: usize) {
         self.server.with(|state| state.coverage.freeze(self.replicas[place].name()));
@@ -86,7 +121,7 @@ impl World {
 pub fn quota(world: &mut World) -> bool {
     if world.dice.one_in(2) {
         let pods = usize::try_from(world.dice.within(1..12)).unwrap_or(1);
-        world.server.set_quota("default", "tight", pods);
+        world.server.set_quota("default", pods);
     } else {
         world.server.lift_quota("default");
     }
@@ -138,13 +173,13 @@ pub fn protect_pod(world: &mut World) -> bool {
 
 pub fn slow_termination(world: &mut World) -> bool {
     let time = world.dice.millis(2_000..40_000);
-    world.pods_live_for_a_while(PodScript::default().gone_after(time))
+    world.pods_live_for_a_while(PodScript::gone_after(time))
 }
 
 pub fn short_lived(world: &mut World) -> bool {
     let time = world.dice.millis(100..5_000);
-    let lives = if world.dice.one_in(2) { PodScript::fails_after(time) } else { PodScript::succeeds_after(time) };
-    world.pods_live_for_a_while(lives)
+    let ends_after = Some((time, world.dice.one_in(2)));
+    world.pods_live_for_a_while(PodScript { ends_after, ..PodScript::default() })
 }
 
 pub fn hold_answers(world: &mut World) -> bool {
@@ -161,9 +196,7 @@ pub fn arrive_late(world: &mut World) -> bool {
     if world.dice.one_in(2) {
         return world.fault(late);
     }
-    let name = world.any_name();
-    let rule = world.server.fault(Requests::all().from(&name), late);
-    for_a_while(world, rule)
+    world.fault_of_one(|server, name| server.fault(Requests::all().from(name), late))
 }
 
 /// A proxy on the way repeats requests.
@@ -221,45 +254,6 @@ pub fn shut_down(world: &mut World) -> bool {
     let place = world.any();
     world.shut_down(place, Duration::ZERO);
     true
-}
-
-pub fn freeze(world: &mut World) -> bool {
-    let (place, time) = (world.any(), world.dice.millis(100..25_000));
-    world.note_freeze(place);
-    world.replicas[place].freeze(time);
-    true
-}
-
-pub fn freeze_writes(world: &mut World) -> bool {
-    let (place, time) = (world.any(), world.dice.millis(100..25_000));
-    world.note_freeze(place);
-    world.replicas[place].freeze_writes(time);
-    true
-}
-
-/// Removes this rule after a while.
-fn for_a_while(world: &mut World, rule: FaultRule) -> bool {
-    let pause = world.dice.millis(1_000..30_000);
-    world.later(pause, |_| rule.remove());
-    true
-}
-
-pub fn partition(world: &mut World) -> bool {
-    let name = world.any_name();
-    let rule = world.server.partition(&name);
-    for_a_while(world, rule)
-}
-
-pub fn one_way(world: &mut World) -> bool {
-    let name = world.any_name();
-    let rule = world.server.fault(Requests::all().from(&name), Fault::ExecuteThenCut);
-    for_a_while(world, rule)
-}
-
-pub fn cut_lease(world: &mut World) -> bool {
-    let name = world.any_name();
-    let rule = world.server.fault(Requests::all().of("leases").from(&name), Fault::CutBefore);
-    for_a_while(world, rule)
 }
 
 /// Sometimes for longer than every lease. During this time, a replica may be shut down.

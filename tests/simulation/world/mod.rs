@@ -10,27 +10,21 @@
 //! | `users`, `faults`, `plots` | actions of users and nodes, faults of requests and replicas, combinations of both |
 //! | `end` | the checks at the end |
 //! | `play` | runs many seeds in parallel, and reports on them |
-//! | `shortest` | shrinks a failing seed |
 //! | `mutants` | removes one mechanism of the operator: some world must fail |
 
 mod deeds;
 pub mod dice;
 mod end;
 mod faults;
-mod lease_edits;
 mod mutants;
 mod play;
 mod plots;
-mod shortest;
 mod users;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use futures::FutureExt as _;
-use podset_operator::{manager::Failure, podset};
+use podset_operator::manager::Failure;
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep_until},
@@ -66,24 +60,6 @@ const FEW: usize = 3;
 /// Lease duration, renew deadline and retry period in seconds. Those of one world may differ, as during a rollout.
 const TIMINGS: [(u64, u64, u64); 4] = [(15, 10, 2), (6, 5, 1), (3, 2, 1), (4, 2, 1)];
 
-/// The rules of the replicas.
-#[derive(Clone, Copy)]
-struct Variant {
-    podset: podset::promise::Rules,
-    leader: leadership::promise::Rules,
-    is_bounded: bool,
-}
-
-impl Default for Variant {
-    fn default() -> Self {
-        Variant {
-            podset: podset::promise::Rules::default(),
-            leader: leadership::promise::Rules::default(),
-            is_bounded: true,
-        }
-    }
-}
-
 /// A later step, and the action that it belongs to.
 type Later = (&'static str, Box<dyn FnOnce(&mut World)>);
 
@@ -95,7 +71,8 @@ struct World {
     server: ApiServer,
     sets: &'static [(&'static str, &'static str)],
     dice: Dice,
-    variant: Variant,
+    /// The rules of the replicas.
+    variant: Model,
     /// The actions that can happen in this world.
     actions: Vec<&'static Action>,
     /// The pending later steps.
@@ -114,28 +91,14 @@ struct World {
     story: Vec<(Duration, String)>,
 }
 
-/// The input of a world.
-#[derive(Clone)]
-struct Seed {
-    /// Determines all random choices.
-    number: u64,
-    /// The actions to leave out, counted from 0, to shrink the seed.
-    left_out: BTreeSet<u64>,
-}
-
-impl From<u64> for Seed {
-    fn from(number: u64) -> Self {
-        Seed { number, left_out: BTreeSet::new() }
-    }
-}
+/// In the history, what distinguishes an action from a request or a change.
+const ACTION: &str = " -- ";
 
 /// The result of a world.
 struct Outcome {
     /// The violation, if any, with the end of the history.
     broken: Option<String>,
     tally: Tally,
-    /// How many actions were tried.
-    actions: u64,
     /// What happened, line by line; empty if there was no violation and it was not requested.
     chronicle: Vec<String>,
     /// A hash of all requests and all changes, the same for the same seed; 0 if it was not requested.
@@ -143,9 +106,9 @@ struct Outcome {
 }
 
 impl World {
-    fn new(seed: u64, variant: Variant) -> Self {
+    fn new(seed: u64, variant: Model) -> Self {
         let server = ApiServer::new(seed);
-        let mut dice = Dice::new([seed, 0]);
+        let mut dice = Dice::new(seed);
         let actions = deeds::drawn(&mut dice);
         server.settings(|settings| {
             settings.jitter = dice.millis(0..40);
@@ -188,34 +151,28 @@ impl World {
         world
     }
 
-    /// Runs a random number of actions, or until a violation. Each action has its own random choices, so leaving one
-    /// out does not change the others. Returns how many were tried.
-    async fn play(&mut self, seed: &Seed) -> u64 {
+    /// Runs a random number of actions, or until a violation.
+    async fn play(&mut self) {
         let users: Vec<_> = self.actions.iter().copied().filter(|action| action.kind == Kind::User).collect();
         let others: Vec<_> = self.actions.iter().copied().filter(|action| action.kind != Kind::User).collect();
         let actions = self.dice.within(45..125);
         let mut next = Instant::now();
-        for number in 0..actions {
-            self.dice = Dice::new([seed.number, number + 1]);
+        for _ in 0..actions {
             next += self.dice.millis(0..1_400);
             self.until(next).await;
             next = Instant::now();
             if self.broken().is_some() {
-                return number;
+                return;
             }
             self.replace_the_dead();
             let is_user = others.is_empty() || self.dice.below(5) < 3;
             let action = if is_user { self.dice.one(&users) } else { self.dice.one(&others) };
-            if seed.left_out.contains(&number) {
-                continue;
-            }
             self.server.with(|state| state.coverage.begin(action.name));
             if (action.act)(self) {
                 self.server.with(|state| state.coverage.finish());
                 self.tell(action.name);
             }
         }
-        actions
     }
 
     /// Lets time pass, and runs the later steps that become due.
@@ -253,7 +210,7 @@ impl World {
 
     /// The actions, requests and changes, in chronological order.
     fn chronicle(&self) -> Vec<String> {
-        let story = self.story.iter().map(|(at, what)| (*at, format!("{:>10.3}s -- {what}", at.as_secs_f64())));
+        let story = self.story.iter().map(|(at, what)| (*at, format!("{:>10.3}s{ACTION}{what}", at.as_secs_f64())));
         let mut all: Vec<_> = story.collect();
         self.server.with(|state| {
             let changes = state.history.iter().filter(|change| *change.kind != LEASES);
@@ -294,15 +251,11 @@ impl World {
     fn start_replica(&mut self) {
         let name = format!("replica-{}", self.started);
         self.started += 1;
-        let Variant { podset, leader: rules, is_bounded } = self.variant;
         let model = Model {
             timing: self.dice.one(&self.timings),
-            rules,
-            podset,
-            is_bounded,
             wall_offset: self.dice.below(1_200).cast_signed() - 600,
             seed: self.dice.below(u64::MAX),
-            ..Model::default()
+            ..self.variant
         };
         self.replicas.push(Replica::start(&self.server, &name, model));
     }
@@ -343,22 +296,22 @@ impl World {
         self.replicas[place].name().to_owned()
     }
 
-    fn outcome(mut self, actions: u64, end: Result<(), String>, is_told: bool) -> Outcome {
+    fn outcome(mut self, end: Result<(), String>, is_told: bool) -> Outcome {
         let broken = self.broken().or(end.err());
         self.tally.of_requests(&self.server);
         let fingerprint = if is_told { play::fingerprint(&self.server) } else { 0 };
         let chronicle = if is_told || broken.is_some() { self.chronicle() } else { Vec::new() };
-        Outcome { broken, tally: self.tally, actions, chronicle, fingerprint }
+        Outcome { broken, tally: self.tally, chronicle, fingerprint }
     }
 }
 
 /// Runs one world to its end.
-async fn run(seed: &Seed, variant: Variant, is_told: bool) -> Outcome {
-    let mut world = World::new(seed.number, variant);
-    let actions = world.play(seed).await;
+async fn run(seed: u64, variant: Model, is_told: bool) -> Outcome {
+    let mut world = World::new(seed, variant);
+    world.play().await;
     let end = match world.broken() {
         Some(_) => Ok(()),
         None => end::converges(&mut world).await,
     };
-    world.outcome(actions, end, is_told)
+    world.outcome(end, is_told)
 }

@@ -12,38 +12,38 @@
 //!   `attacks/events.rs` counts the pods that are deleted until then.
 
 use jiff::{SignedDuration, Timestamp};
-use leadership::promise::Rules;
+use leadership::promise::Rules as Election;
 use podset_operator::{
     api::{self, PodSetStatus},
     podset::{
         self,
         observe::{CacheRules, View},
         plan::{Plan, RolloutRules},
+        promise::Rules,
         set_state::SetState,
     },
 };
 
-use super::{Variant, play};
+use super::play;
+use crate::replica::Model;
 
 /// The number of seeds in which each mutant must fail.
 const WITHIN: u64 = 300;
 
-/// An operator without one of its mechanisms.
-struct Mutant {
-    name: &'static str,
-    variant: Variant,
+fn bound(podset: Rules) -> Model {
+    Model { podset, ..Model::default() }
 }
 
-fn bound(name: &'static str, podset: podset::promise::Rules) -> Mutant {
-    Mutant { name, variant: Variant { podset, ..Variant::default() } }
+fn cached(cache: CacheRules) -> Model {
+    bound(Rules { cache, ..Rules::default() })
 }
 
-fn cached(name: &'static str, cache: CacheRules) -> Mutant {
-    bound(name, podset::promise::Rules { cache, ..podset::promise::Rules::default() })
+fn rollout(rollout: RolloutRules) -> Model {
+    bound(Rules { rollout, ..Rules::default() })
 }
 
-fn election(name: &'static str, leader: Rules) -> Mutant {
-    Mutant { name, variant: Variant { leader, ..Variant::default() } }
+fn election(rules: Election) -> Model {
+    Model { rules, ..Model::default() }
 }
 
 fn acknowledge(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> PodSetStatus {
@@ -51,49 +51,45 @@ fn acknowledge(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> P
     PodSetStatus { observed_generation, ..podset::status::status(view, plan, state, wall) }
 }
 
-fn mutants() -> Vec<Mutant> {
-    let (podset, leader) = (podset::promise::Rules::default(), leadership::promise::Rules::default());
+/// Operators without one of their mechanisms.
+fn mutants() -> Vec<(&'static str, Model)> {
+    let (podset, leader) = (Rules::default(), Election::default());
     let cache = podset.cache;
     let unproven = RolloutRules { most_updated: |most, _, _| most, ..RolloutRules::default() };
     let unbounded = RolloutRules { may_delete_available: |_, _| true, ..unproven };
     let careless = RolloutRules { is_careful: false, ..RolloutRules::default() };
+    let half_a_minute = SignedDuration::from_secs(30);
     vec![
-        cached("unknown fates are forgotten", CacheRules { quarantine: SignedDuration::ZERO, ..cache }),
-        cached(
-            "unknown fates are forgotten after 30 s",
-            CacheRules { quarantine: SignedDuration::from_secs(30), ..cache },
-        ),
-        bound("time alone resolves an unknown fate", podset::promise::Rules { may_forget: |_| true, ..podset }),
-        bound(
-            "the take-over reads only labelled pods",
-            podset::promise::Rules { taken_over: Some(api::WATCHED_PODS), ..podset },
-        ),
-        bound("a generation is acknowledged at once", podset::promise::Rules { status: acknowledge, ..podset }),
-        bound("a status carries no version", podset::promise::Rules { status_version: |_| None, ..podset }),
-        bound("nothing is read at take-over", podset::promise::Rules { is_unread: |_, _| false, ..podset }),
-        cached("stale states are accepted", CacheRules { is_stale: |_, _| false, ..cache }),
-        cached("pods that left the watch do not count", CacheRules { may_count: |_, _| false, ..cache }),
-        bound("terminating pods do not count", podset::promise::Rules { may_run: |_| false, ..podset }),
-        cached(
+        ("unknown fates are forgotten", cached(CacheRules { quarantine: SignedDuration::ZERO, ..cache })),
+        ("unknown fates are forgotten after 30 s", cached(CacheRules { quarantine: half_a_minute, ..cache })),
+        ("time alone resolves an unknown fate", bound(Rules { may_forget: |_| true, ..podset })),
+        ("the take-over reads only labelled pods", bound(Rules { taken_over: Some(api::WATCHED_PODS), ..podset })),
+        ("a generation is acknowledged at once", bound(Rules { status: acknowledge, ..podset })),
+        ("a status carries no version", bound(Rules { status_version: |_| None, ..podset })),
+        ("nothing is read at take-over", bound(Rules { is_unread: |_, _| false, ..podset })),
+        ("stale states are accepted", cached(CacheRules { is_stale: |_, _| false, ..cache })),
+        ("pods that left the watch do not count", cached(CacheRules { may_count: |_, _| false, ..cache })),
+        ("terminating pods do not count", bound(Rules { may_run: |_| false, ..podset })),
+        (
             "terminating pods that left the watch do not count",
-            CacheRules { may_count: |pod, _| !pod.is_terminating, ..cache },
+            cached(CacheRules { may_count: |pod, _| !pod.is_terminating, ..cache }),
         ),
-        bound("any pod with the name is ours", podset::promise::Rules { is_ours: |_, _| true, ..podset }),
-        bound("created pods are not checked", podset::promise::Rules { differs: |_, _, _, _| None, ..podset }),
-        bound("a delete carries no UID", podset::promise::Rules { precondition: |_| None, ..podset }),
-        cached("ownership by UID alone", CacheRules { home: |_| "anywhere".into(), ..cache }),
-        bound("a rollout deletes any number of pods", podset::promise::Rules { rollout: unbounded, ..podset }),
-        bound("a rollout updates any number of pods", podset::promise::Rules { rollout: unproven, ..podset }),
-        bound("a lost pod gets the new template", podset::promise::Rules { rollout: careless, ..podset }),
-        bound("a rejected delete blocks the set", podset::promise::Rules { is_confined: |_| false, ..podset }),
-        election("only the own lease duration counts", Rules { wait: |own, _| own, ..leader }),
-        election("no read confirms the expiry", Rules { is_free: |before, _, _| before.is_some(), ..leader }),
-        election("a write of the Lease carries no version", Rules { version: |_| None, ..leader }),
-        election("a term starts with the answer", Rules { term_from: |_, answered| answered, ..leader }),
-        election("a lost lease goes unnoticed", Rules { has_lost: |_| false, ..leader }),
-        election("the lease is released at once", Rules { may_release: |_| true, ..leader }),
-        election("the gate is always open", Rules { may_leave: |_| true, ..leader }),
-        Mutant { name: "writes may outlast the term", variant: Variant { is_bounded: false, ..Variant::default() } },
+        ("any pod with the name is ours", bound(Rules { is_ours: |_, _| true, ..podset })),
+        ("created pods are not checked", bound(Rules { differs: |_, _, _, _| None, ..podset })),
+        ("a delete carries no UID", bound(Rules { precondition: |_| None, ..podset })),
+        ("ownership by UID alone", cached(CacheRules { home: |_| "anywhere".into(), ..cache })),
+        ("a rollout deletes any number of pods", rollout(unbounded)),
+        ("a rollout updates any number of pods", rollout(unproven)),
+        ("a lost pod gets the new template", rollout(careless)),
+        ("a rejected delete blocks the set", bound(Rules { is_confined: |_| false, ..podset })),
+        ("only the own lease duration counts", election(Election { wait: |own, _| own, ..leader })),
+        ("no read confirms the expiry", election(Election { is_free: |before, _, _| before.is_some(), ..leader })),
+        ("a write of the Lease carries no version", election(Election { version: |_| None, ..leader })),
+        ("a term starts with the answer", election(Election { term_from: |_, answered| answered, ..leader })),
+        ("a lost lease goes unnoticed", election(Election { has_lost: |_| false, ..leader })),
+        ("the lease is released at once", election(Election { may_release: |_| true, ..leader })),
+        ("the gate is always open", election(Election { may_leave: |_| true, ..leader })),
+        ("writes may outlast the term", Model { is_bounded: false, ..Model::default() }),
     ]
 }
 
@@ -101,8 +97,8 @@ fn mutants() -> Vec<Mutant> {
 #[ignore = "a thousand worlds: make mutants"]
 fn each_removed_mechanism_makes_a_world_fail() {
     let mut survivors = Vec::new();
-    for Mutant { name, variant } in mutants() {
-        let summary = play::play_all(0..WITHIN, variant, true, false);
+    for (name, variant) in mutants() {
+        let summary = play::play_all(0..WITHIN, variant, true);
         match summary.broken.first_key_value() {
             Some((seed, outcome)) => {
                 let broken = outcome.broken.as_deref().unwrap_or_default().lines().next().unwrap_or_default();

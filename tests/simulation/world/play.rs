@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash, Hasher},
-    io::Write as _,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -13,8 +12,11 @@ use std::{
     time::Instant,
 };
 
-use super::{Outcome, Seed, Variant, deeds::ACTIONS, run, shortest};
-use crate::apiserver::{ApiServer, ChangeKind, LEASES};
+use super::{ACTION, Outcome, deeds::ACTIONS, run};
+use crate::{
+    apiserver::{ApiServer, ChangeKind, LEASES},
+    replica::Model,
+};
 
 /// A replica exited without a shutdown: it lost the lease.
 pub const EXITED: &str = "a replica exited by itself";
@@ -95,7 +97,7 @@ pub fn fingerprint(server: &ApiServer) -> u64 {
 }
 
 /// Runs one seed in a new world.
-pub fn play(seed: &Seed, variant: Variant, is_told: bool) -> Outcome {
+pub fn play(seed: u64, variant: Model, is_told: bool) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime");
     match catch_unwind(AssertUnwindSafe(|| runtime.block_on(run(seed, variant, is_told)))) {
@@ -104,7 +106,7 @@ pub fn play(seed: &Seed, variant: Variant, is_told: bool) -> Outcome {
             let said = panic.downcast_ref::<String>().cloned();
             let said = said.or_else(|| panic.downcast_ref::<&str>().map(|said| (*said).to_owned()));
             let broken = Some(format!("panicked: {}", said.unwrap_or_default()));
-            Outcome { broken, tally: Tally::default(), actions: 0, chronicle: Vec::new(), fingerprint: 0 }
+            Outcome { broken, tally: Tally::default(), chronicle: Vec::new(), fingerprint: 0 }
         }
     }
 }
@@ -121,7 +123,7 @@ pub struct Summary {
 }
 
 /// Runs these seeds on all cores. With `until_broken`, stops at the first failing seed.
-pub fn play_all(seeds: Range<u64>, variant: Variant, until_broken: bool, shows_progress: bool) -> Summary {
+pub fn play_all(seeds: Range<u64>, variant: Model, until_broken: bool) -> Summary {
     let began = Instant::now();
     let (next, done) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
     let summary = Mutex::new(Summary { broken: BTreeMap::new(), tally: Tally::default(), seeds: 0, seconds: 0.0 });
@@ -131,14 +133,14 @@ pub fn play_all(seeds: Range<u64>, variant: Variant, until_broken: bool, shows_p
         if number >= seeds.end || is_over {
             return;
         }
-        let outcome = play(&number.into(), variant, false);
+        let outcome = play(number, variant, false);
         let mut all = summary.lock().expect("no panic");
         all.tally.add_all(&outcome.tally.0);
         if outcome.broken.is_some() {
             all.broken.insert(number, outcome);
         }
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-        if shows_progress && done.is_multiple_of(100) {
+        if done.is_multiple_of(100) {
             let rate = done as f64 / began.elapsed().as_secs_f64();
             eprintln!("{done} of {} seeds, {rate:.1} a second, {} broken", seeds.end - seeds.start, all.broken.len());
         }
@@ -157,23 +159,25 @@ pub fn play_all(seeds: Range<u64>, variant: Variant, until_broken: bool, shows_p
 impl Summary {
     /// Prints what happened, and how often.
     fn print(&self) {
-        let mut out = std::io::stderr().lock();
         let rate = self.seeds as f64 / self.seconds;
-        // Nothing can be done about a terminal that is gone.
-        let _ = writeln!(out, "\n{} seeds in {:.0} s, {rate:.1} a second. What happened:", self.seeds, self.seconds);
+        eprintln!("\n{} seeds in {:.0} s, {rate:.1} a second. What happened:", self.seeds, self.seconds);
         for (what, times) in &self.tally.0 {
-            let _ = writeln!(out, "{times:>10}  {what}");
+            eprintln!("{times:>10}  {what}");
         }
     }
 }
 
-/// Reports the violation of each failing seed, and the shrunken history of the first one.
-fn report(broken: BTreeMap<u64, Outcome>, variant: Variant) -> String {
+/// How many lines at the end of the history are shown. Before them, only the actions are.
+const SHOWN: usize = 40;
+
+/// Reports the violation of each failing seed, and what happened before the first one.
+fn report(broken: &BTreeMap<u64, Outcome>) -> String {
     let mut text = String::new();
-    for (place, (number, outcome)) in broken.into_iter().enumerate() {
+    for (place, (number, outcome)) in broken.iter().enumerate() {
         text += &format!("seed {number}: {}\n", outcome.broken.as_deref().unwrap_or_default());
-        if place == 0 {
-            text += &shortest::history(number, outcome, variant);
+        let (lines, end) = (outcome.chronicle.iter().enumerate(), outcome.chronicle.len().saturating_sub(SHOWN));
+        for (_, line) in lines.filter(|(at, line)| place == 0 && (*at >= end || line.contains(ACTION))) {
+            text += &format!("{line}\n");
         }
         text += &format!("all of it: make simulate SEED={number}\n\n");
     }
@@ -186,35 +190,30 @@ fn number(variable: &str) -> Option<u64> {
     Some(given.parse().unwrap_or_else(|_| panic!("{variable}={given}: give a whole number")))
 }
 
-/// How many seeds a usual test run covers.
+/// How many seeds a usual test run covers. With this many, everything must happen.
 const USUAL: u64 = 200;
-
-/// With at least this many seeds, everything must happen.
-const ENOUGH: u64 = 200;
 
 #[test]
 fn the_promises_hold_for_every_seed() {
     if let Some(seed) = number("SIMULATION_SEED") {
-        let outcome = play(&seed.into(), Variant::default(), true);
+        let outcome = play(seed, Model::default(), true);
         eprintln!("{}", outcome.chronicle.join("\n"));
-        let is_broken = outcome.broken.is_some();
-        assert!(!is_broken, "{}", report(BTreeMap::from([(seed, outcome)]), Variant::default()));
-        return;
+        return assert!(outcome.broken.is_none(), "{}", outcome.broken.unwrap_or_default());
     }
     let (from, seeds) = (number("SIMULATION_FROM").unwrap_or(0), number("SIMULATION_SEEDS").unwrap_or(USUAL));
     assert!(seeds > 0, "SIMULATION_SEEDS=0 runs no world");
-    let summary = play_all(from..from + seeds, Variant::default(), false, true);
+    let summary = play_all(from..from + seeds, Model::default(), false);
     summary.print();
     let missing = summary.tally.missing();
-    assert!(summary.broken.is_empty(), "{}", report(summary.broken, Variant::default()));
-    assert!(seeds < ENOUGH || missing.is_empty(), "never happened, so it was not tested: {missing:?}");
+    assert!(summary.broken.is_empty(), "{}", report(&summary.broken));
+    assert!(seeds < USUAL || missing.is_empty(), "never happened, so it was not tested: {missing:?}");
 }
 
 #[test]
 fn the_same_seed_gives_the_same_world() {
     let mut fingerprints = BTreeSet::new();
     for seed in 0..8 {
-        let [one, two] = [(); 2].map(|()| play(&seed.into(), Variant::default(), true));
+        let [one, two] = [(); 2].map(|()| play(seed, Model::default(), true));
         for (one, two) in one.chronicle.iter().zip(&two.chronicle) {
             assert_eq!(one, two, "seed {seed}");
         }

@@ -214,7 +214,7 @@ pub fn late_status(world: &mut World) -> bool {
 pub fn late_create(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let time = world.dice.millis(2_000..50_000);
-    let script = PodScript::default().gone_after(world.dice.millis(1_000..15_000));
+    let script = PodScript::gone_after(world.dice.millis(1_000..15_000));
     world.server.pods_live(script);
     let creates = Requests::creates("pods").in_namespace(namespace).first(2);
     world.server.fault(creates, Fault::ExecuteLate(time));
@@ -236,7 +236,7 @@ pub fn out_of_sight(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let live = world.server.live_pods(namespace, set);
     for pod in live.iter().take(live.len() / 2 + 1) {
-        world.server.strip_label(namespace, pod, "app.kubernetes.io/managed-by");
+        world.server.strip_label(namespace, pod);
     }
     let replicas = world.dice.within(1..6).cast_signed();
     let pause = world.dice.millis(0..3_000);
@@ -296,7 +296,7 @@ pub fn late_delete(world: &mut World) -> bool {
             if !world.server.pod(namespace, name).is_null() {
                 world.server.kill_pod(namespace, name);
             }
-            world.server.try_to_create_pod(namespace, name, json!({ "app": "theirs" }));
+            world.try_to_create_pod(namespace, json!({ "name": name, "labels": { "app": "theirs" } }));
         }
     });
     true
@@ -309,7 +309,7 @@ pub fn unwatched(world: &mut World) -> bool {
         replica.kill();
     }
     for pod in world.server.live_pods(namespace, set).iter().take(2) {
-        world.server.strip_label(namespace, pod, "app.kubernetes.io/managed-by");
+        world.server.strip_label(namespace, pod);
     }
     for _ in 0..3 {
         world.start_replica();

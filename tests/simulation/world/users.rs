@@ -3,13 +3,14 @@
 use podset_operator::podset::names::pod_name;
 use serde_json::{Value, json};
 
-use super::World;
-use crate::apiserver::{MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, REVISIONS, object};
+use super::{World, dice::Dice};
+use crate::apiserver::{ApiServer, LABEL, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, REVISIONS, object, pod};
 
-const LABEL: &str = "app.kubernetes.io/managed-by";
 const FRIENDS: [&str; 2] = ["joe", "ann"];
 
+/// Namespace and name.
 type Set = (&'static str, &'static str);
+type Pod = (&'static str, String);
 
 impl World {
     /// A random set that exists and is not being deleted.
@@ -19,31 +20,57 @@ impl World {
         (!set.is_null() && !object::is_terminating(&set)).then_some((namespace, name))
     }
 
-    /// A random live pod, and its namespace.
-    fn pod(&mut self) -> Option<(&'static str, String)> {
+    /// A random pod for which this holds, and its namespace.
+    fn pod_that(&mut self, holds: fn(&Value) -> bool) -> Option<Pod> {
         let (namespace, set) = self.set()?;
-        let live = self.server.live_pods(namespace, set);
-        Some((namespace, self.dice.pick(&live)?.clone()))
+        let pods = self.server.pods(namespace, set);
+        let names: Vec<&str> = pods.iter().filter(|pod| holds(pod)).map(object::name).collect();
+        Some((namespace, (*self.dice.pick(&names)?).to_owned()))
+    }
+
+    /// A random live pod.
+    pub fn pod(&mut self) -> Option<Pod> {
+        self.pod_that(object::is_live)
     }
 
     /// A random pod that is live and running.
-    fn running_pod(&mut self) -> Option<(&'static str, String)> {
-        self.pod().filter(|(namespace, name)| object::phase(&self.server.pod(namespace, name)) == "Running")
+    pub fn running_pod(&mut self) -> Option<Pod> {
+        self.pod_that(|pod| object::is_live(pod) && object::phase(pod) == "Running")
+    }
+
+    pub fn failed_pod(&mut self) -> Option<Pod> {
+        self.pod_that(|pod| object::phase(pod) == "Failed" && !object::is_terminating(pod))
     }
 
     /// A pod that is being deleted and has not finished, in half of the cases; otherwise a live one.
-    fn any_pod(&mut self) -> Option<(&'static str, String)> {
-        let ending = self.dice.one_in(2).then(|| self.ending_pod()).flatten();
+    pub fn any_pod(&mut self) -> Option<Pod> {
+        let is_ending = |pod: &Value| object::is_terminating(pod) && !object::is_finished(pod);
+        let ending = self.dice.one_in(2).then(|| self.pod_that(is_ending)).flatten();
         ending.or_else(|| self.pod())
     }
 
-    /// A pod that is being deleted and has not finished.
-    fn ending_pod(&mut self) -> Option<(&'static str, String)> {
-        let (namespace, set) = self.set()?;
-        let is_it = |pod: &&Value| object::is_terminating(pod) && !object::is_finished(pod);
-        let pods = self.server.pods(namespace, set);
-        let names: Vec<String> = pods.iter().filter(is_it).map(|pod| object::name(pod).to_owned()).collect();
-        Some((namespace, self.dice.pick(&names)?.clone()))
+    /// Does this to such a pod, if there is one.
+    pub fn act_on_pod(&mut self, which: fn(&mut World) -> Option<Pod>, act: fn(&ApiServer, &str, &str)) -> bool {
+        which(self).map(|(namespace, pod)| act(&self.server, namespace, &pod)).is_some()
+    }
+
+    /// Does this to a set, once in `n` times.
+    pub fn seldom_act_on_set(&mut self, n: u64, act: fn(&ApiServer, &str, &str)) -> bool {
+        let set = self.set().filter(|_| self.dice.one_in(n));
+        set.map(|(namespace, set)| act(&self.server, namespace, set)).is_some()
+    }
+
+    /// Applies such a patch to a set.
+    pub fn patch_set(&mut self, patch: fn(&mut Dice) -> Value) -> bool {
+        let Some((namespace, set)) = self.set() else { return false };
+        let patch = patch(&mut self.dice);
+        self.server.patch(&PODSETS, namespace, set, patch);
+        true
+    }
+
+    /// Creates a pod with this metadata. Returns whether the API server accepted it.
+    pub fn try_to_create_pod(&self, namespace: &str, metadata: Value) -> bool {
+        self.server.try_to_create(&PODS, namespace, pod(metadata)).is_ok()
     }
 
     /// A random replica count.
@@ -56,13 +83,6 @@ impl World {
     }
 }
 
-pub fn scale(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set() else { return false };
-    let replicas = world.some_replicas();
-    world.server.scale(namespace, set, replicas);
-    true
-}
-
 pub fn scale_back_and_forth(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let (low, high) = (world.some_replicas(), world.some_replicas());
@@ -72,66 +92,11 @@ pub fn scale_back_and_forth(world: &mut World) -> bool {
     true
 }
 
-pub fn delete_pod(world: &mut World) -> bool {
-    let Some((namespace, pod)) = world.pod() else { return false };
-    world.server.delete_pod(namespace, &pod);
-    true
-}
-
-pub fn kill_pod(world: &mut World) -> bool {
-    let Some((namespace, pod)) = world.any_pod() else { return false };
-    world.server.kill_pod(namespace, &pod);
-    true
-}
-
 pub fn kill_all_pods(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let live = world.server.live_pods(namespace, set);
     live.iter().for_each(|pod| world.server.kill_pod(namespace, pod));
     !live.is_empty()
-}
-
-pub fn fail_pod(world: &mut World) -> bool {
-    let Some((namespace, pod)) = world.running_pod() else { return false };
-    world.server.fail_pod(namespace, &pod);
-    true
-}
-
-pub fn finish_pod(world: &mut World) -> bool {
-    let Some((namespace, pod)) = world.any_pod() else { return false };
-    world.server.succeed_pod(namespace, &pod);
-    true
-}
-
-/// A pod that failed runs again.
-pub fn run_again(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set() else { return false };
-    let is_it = |pod: &&Value| object::phase(pod) == "Failed" && !object::is_terminating(pod);
-    let pods = world.server.pods(namespace, set);
-    let failed: Vec<_> = pods.iter().filter(is_it).map(object::name).collect();
-    let Some(name) = world.dice.pick(&failed) else { return false };
-    world.server.run_again(namespace, name);
-    true
-}
-
-pub fn unready_pod(world: &mut World) -> bool {
-    let Some((namespace, pod)) = world.running_pod() else { return false };
-    world.server.set_ready(namespace, &pod, false);
-    true
-}
-
-pub fn label_set(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set() else { return false };
-    let value = world.dice.below(9).to_string();
-    world.server.patch(&PODSETS, namespace, set, json!({ "metadata": { "labels": { "n": value } } }));
-    true
-}
-
-pub fn change_policy(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set() else { return false };
-    let policy = world.dice.one(&["TerminationStarted", "TerminationComplete", "TerminationComplete"]);
-    world.server.patch(&PODSETS, namespace, set, json!({ "spec": { "podReplacementPolicy": policy } }));
-    true
 }
 
 pub fn change_template(world: &mut World) -> bool {
@@ -171,27 +136,17 @@ pub fn delete_revision(world: &mut World) -> bool {
     let Some((namespace, _)) = world.set() else { return false };
     let stored = world.server.all(&REVISIONS, namespace);
     let Some(revision) = world.dice.pick(&stored) else { return false };
-    world.server.delete(&REVISIONS, namespace, object::name(revision), None);
+    world.server.delete(&REVISIONS, namespace, object::name(revision), &Value::Null);
     true
 }
 
-pub fn wipe_status(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set().filter(|_| world.dice.one_in(3)) else { return false };
-    world.server.wipe_status(namespace, set);
-    true
-}
-
-pub fn change_strategy(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set() else { return false };
-    let max_unavailable = world.dice.one(&["10%", "25%", "50%", "100%"]);
-    let partition = world.dice.one(&["0%", "0%", "20%", "50%"]);
-    let (is_paused, waits) = (world.dice.one_in(4), world.dice.one_in(3));
+pub fn another_strategy(dice: &mut Dice) -> Value {
+    let max_unavailable = dice.one(&["10%", "25%", "50%", "100%"]);
+    let partition = dice.one(&["0%", "0%", "20%", "50%"]);
+    let (is_paused, waits) = (dice.one_in(4), dice.one_in(3));
     let rolling = json!({ "maxUnavailable": max_unavailable, "partition": partition, "paused": is_paused });
     let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": rolling });
-    let min_ready = if waits { 3 } else { 0 };
-    let spec = json!({ "updateStrategy": strategy, "minReadySeconds": min_ready });
-    world.server.patch(&PODSETS, namespace, set, json!({ "spec": spec }));
-    true
+    json!({ "spec": { "updateStrategy": strategy, "minReadySeconds": if waits { 3 } else { 0 } } })
 }
 
 pub fn delete_set(world: &mut World) -> bool {
@@ -209,18 +164,6 @@ pub fn delete_set(world: &mut World) -> bool {
         world.server.create_podset(namespace, name, replicas);
     }
     is_open
-}
-
-pub fn orphan_set(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set().filter(|_| world.dice.one_in(3)) else { return false };
-    world.server.orphan_podset(namespace, set);
-    true
-}
-
-pub fn delete_set_in_foreground(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set().filter(|_| world.dice.one_in(2)) else { return false };
-    world.server.delete_podset_in_foreground(namespace, set);
-    true
 }
 
 pub fn delete_namespace(world: &mut World) -> bool {
@@ -242,7 +185,7 @@ pub fn strip_label(world: &mut World) -> bool {
     // A pod without a node is gone at once.
     let is_there = !world.server.pod(namespace, &pod).is_null();
     if is_there {
-        world.server.strip_label(namespace, &pod, LABEL);
+        world.server.strip_label(namespace, &pod);
     }
     is_there
 }
@@ -260,7 +203,7 @@ pub fn take_name(world: &mut World) -> bool {
     let index = u32::try_from(world.dice.below(16)).unwrap_or_default();
     let name = pod_name(set, &uid, index);
     let is_free = world.server.pod(namespace, &name).is_null();
-    is_free && world.server.try_to_create_pod(namespace, &name, json!({ "app": "theirs" }))
+    is_free && world.try_to_create_pod(namespace, json!({ "name": name, "labels": { "app": "theirs" } }))
 }
 
 /// A user kills a pod of a set, and creates another one with the same name and labels.
@@ -268,7 +211,7 @@ pub fn replace_pod(world: &mut World) -> bool {
     let Some((namespace, name)) = world.pod() else { return false };
     let labels = world.server.pod(namespace, &name)["metadata"]["labels"].clone();
     world.server.kill_pod(namespace, &name);
-    world.server.try_to_create_pod(namespace, &name, labels)
+    world.try_to_create_pod(namespace, json!({ "name": name, "labels": labels }))
 }
 
 /// A user creates a pod in another namespace with a set as its owner.
@@ -283,8 +226,7 @@ pub fn claim(world: &mut World) -> bool {
     let owner = object::owner_reference(set, &uid);
     let labels = if world.dice.one_in(2) { json!({ LABEL: "podset-operator" }) } else { json!({}) };
     let metadata = json!({ "name": name, "labels": labels, "ownerReferences": [owner] });
-    let spec = json!({ "containers": [{ "name": "main", "image": "example.com/main" }] });
-    world.server.try_to_create(&PODS, elsewhere, json!({ "metadata": metadata, "spec": spec })).is_ok()
+    world.try_to_create_pod(elsewhere, metadata)
 }
 
 pub fn seek_friend(world: &mut World) -> bool {
@@ -303,5 +245,5 @@ pub fn toggle_friend(world: &mut World) -> bool {
         world.server.kill_pod(namespace, friend);
         return true;
     }
-    world.server.try_to_create_pod(namespace, friend, json!({}))
+    world.try_to_create_pod(namespace, json!({ "name": friend }))
 }

@@ -15,22 +15,11 @@ use super::{
 /// A webhook: it may change or reject the pod that is being created.
 pub type Webhook = Arc<dyn Fn(&mut Value) -> Result<(), Status> + Send + Sync>;
 
-/// A ResourceQuota that limits the number of pods.
-#[derive(Clone, Debug)]
-pub struct Quota {
-    /// Its name, as rejections quote it.
-    pub name: String,
-    /// Pods allowed in the namespace.
-    pub pods: usize,
-    /// The action that set it.
-    pub action: &'static str,
-}
-
 /// The admission rules in force.
 #[derive(Default)]
 pub struct Admission {
-    /// Quotas by namespace.
-    pub quotas: BTreeMap<String, Quota>,
+    /// How many pods a ResourceQuota allows, by namespace, and the action that set it.
+    pub quotas: BTreeMap<String, (usize, &'static str)>,
     /// The webhook for pods, and the action that set it.
     pub webhook: Option<(Webhook, &'static str)>,
     /// Live pods that clients cannot delete, by UID, each with the action that protects it.
@@ -48,7 +37,7 @@ impl State {
             webhook(new)?;
         }
         validate_name(kind, new)?;
-        self.validate(kind, new)?;
+        validate(kind, new)?;
         self.admit_quota(kind, namespace, new)
     }
 
@@ -64,7 +53,7 @@ impl State {
     }
 
     fn admit_namespace(&self, kind: &'static Kind, namespace: &str, new: &Value) -> Result<(), Status> {
-        if !kind.namespaced {
+        if *kind == NAMESPACES {
             return Ok(());
         }
         let Some(stored) = self.get(&NAMESPACES, "", namespace) else {
@@ -76,27 +65,16 @@ impl State {
         Ok(())
     }
 
-    /// Rejects a pod without containers.
-    pub fn validate(&self, kind: &'static Kind, object: &Value) -> Result<(), Status> {
-        let name = object::name(object);
-        if *kind == PODS && object["spec"]["containers"].as_array().is_none_or(Vec::is_empty) {
-            let why = "Required value";
-            return Err(Status::invalid(kind, name, "spec.containers", "FieldValueRequired", why));
-        }
-        Ok(())
-    }
-
     fn admit_quota(&mut self, kind: &'static Kind, namespace: &str, new: &Value) -> Result<(), Status> {
-        let Some(quota) = self.admission.quotas.get(namespace).filter(|_| *kind == PODS).cloned() else {
+        let Some(&(pods, action)) = self.admission.quotas.get(namespace).filter(|_| *kind == PODS) else {
             return Ok(());
         };
         let used = self.of_kind(&PODS, namespace).filter(|pod| !object::is_finished(pod)).count();
-        if used < quota.pods {
+        if used < pods {
             return Ok(());
         }
-        let Quota { name, pods, action } = quota;
         self.coverage.hit(action);
-        let why = format!("exceeded quota: {name}, requested: pods=1, used: pods={used}, limited: pods={pods}");
+        let why = format!("exceeded quota: pods, requested: pods=1, used: pods={used}, limited: pods={pods}");
         Err(Status::forbidden(kind, object::name(new), &why))
     }
 }
@@ -112,6 +90,16 @@ pub fn set_defaults(kind: &'static Kind, object: &mut Value) {
             *grace = json!(30);
         }
     }
+}
+
+/// Rejects a pod without containers.
+pub fn validate(kind: &'static Kind, object: &Value) -> Result<(), Status> {
+    let name = object::name(object);
+    if *kind == PODS && object["spec"]["containers"].as_array().is_none_or(Vec::is_empty) {
+        let why = "Required value";
+        return Err(Status::invalid(kind, name, "spec.containers", "FieldValueRequired", why));
+    }
+    Ok(())
 }
 
 fn validate_name(kind: &'static Kind, new: &Value) -> Result<(), Status> {

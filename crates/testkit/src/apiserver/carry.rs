@@ -4,13 +4,14 @@
 //! stop it, as in the real server.
 
 use std::{
-    future::pending,
-    sync::{Arc, Weak},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, header};
+use futures::stream;
+use http::{Response, header};
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::Frame;
 use rand::RngExt;
 use serde_json::Value;
 use tokio::{
@@ -19,11 +20,11 @@ use tokio::{
 };
 
 use super::{
-    Shared,
-    faults::{Fault, Hit},
+    ApiServer,
+    faults::{Fault, Rule},
     feed::feed,
     log::LoggedRequest,
-    read::presented,
+    read::{former_pages, presented},
     request::{ApiRequest, Verb},
     service::{AnswerBody, Cut},
     status::Status,
@@ -62,205 +63,176 @@ impl Answer {
         }
     }
 
-    /// The HTTP response of this server.
-    pub fn into_response(self, server: &Arc<Shared>) -> Response<AnswerBody> {
-        let code = StatusCode::from_u16(self.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    /// The HTTP response of this server. A garbled one breaks off in the middle, unless it is a watch.
+    pub fn into_response(self, server: &ApiServer, is_garbled: bool) -> Response<AnswerBody> {
+        let code = self.code();
+        let whole = |text: String| Full::from(text).map_err(|never| match never {}).boxed_unsync();
         let (content_type, body) = match self {
-            Self::Json(_, value) => ("application/json", AnswerBody::Whole(Some(value.to_string().into()))),
-            Self::NoSuchPath => {
-                let text = Bytes::from_static(b"404 page not found\n");
-                ("text/plain; charset=utf-8", AnswerBody::Whole(Some(text)))
+            Self::Json(_, value) => {
+                let mut text = value.to_string();
+                if is_garbled {
+                    text.truncate(text.floor_char_boundary(text.len() / 2));
+                }
+                ("application/json", whole(text))
             }
+            Self::NoSuchPath => ("text/plain; charset=utf-8", whole("404 page not found\n".to_owned())),
             Self::Watch(opened) => {
-                let (sender, receiver) = mpsc::unbounded_channel();
-                tokio::spawn(feed(Arc::downgrade(server), opened, sender));
-                ("application/json", AnswerBody::Stream(receiver))
+                let (sender, mut lines) = mpsc::unbounded_channel();
+                tokio::spawn(feed(server.clone(), opened, sender));
+                let frames = stream::poll_fn(move |cx| lines.poll_recv(cx).map(|line| Some(line?.map(Frame::data))));
+                ("application/json", StreamBody::new(frames).boxed_unsync())
             }
         };
-        let mut response = Response::new(body);
-        *response.status_mut() = code;
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-        if code == StatusCode::TOO_MANY_REQUESTS {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        let mut response = Response::builder().status(code).header(header::CONTENT_TYPE, content_type);
+        if code == 429 {
+            response = response.header(header::RETRY_AFTER, "1");
         }
-        response
-    }
-
-    fn garbled(self, server: &Arc<Shared>) -> Response<AnswerBody> {
-        let mut response = self.into_response(server);
-        if let AnswerBody::Whole(Some(bytes)) = response.body_mut() {
-            *bytes = bytes.slice(..bytes.len() / 2);
-        }
-        response
+        response.body(body).expect("its code and headers are valid")
     }
 }
 
 type Reply = oneshot::Sender<Result<Response<AnswerBody>, Cut>>;
 
-/// Accepts a request and waits for its answer; forever, if a fault suppresses the answer.
-pub async fn accept(shared: &Arc<Shared>, request: Arc<ApiRequest>) -> Result<Response<AnswerBody>, Cut> {
-    let (sender, receiver) = oneshot::channel();
-    let (id, hit) = shared.with(|state| {
-        let hit = state.faults.hit(&request, &mut state.coverage);
-        let (id, at) = (state.log.len(), state.clock.elapsed());
-        state.observers.arrived(&request, at);
-        let (request, fault) = (Arc::clone(&request), hit.as_ref().map(|hit| hit.fault.clone()));
-        state.log.push(LoggedRequest { at, request, fault, executed_at: None, outcome: None, answered: None });
-        (id, hit)
-    });
-    let handler = Handler { server: Arc::downgrade(shared), request, id };
-    tokio::spawn(handler.handle(hit, sender));
-    match receiver.await {
-        Ok(answer) => answer,
-        // The handler ended without an answer: the client gets silence, not an error.
-        Err(_) => pending().await,
-    }
-}
-
 /// Handles one request.
 struct Handler {
-    server: Weak<Shared>,
+    server: ApiServer,
     request: Arc<ApiRequest>,
     id: usize,
+    /// When its time is over.
+    deadline: Instant,
 }
 
 impl Handler {
-    async fn handle(self, hit: Option<Hit>, reply: Reply) {
-        if let Some(Hit { fault: Fault::ArriveLate(delay), .. }) = &hit {
+    async fn handle(mut self, rule: Option<Arc<Rule>>, reply: Reply) {
+        if let Some(Fault::ArriveLate(delay)) = rule.as_ref().map(|rule| &rule.fault) {
             sleep(*delay).await;
         }
-        let deadline = Instant::now() + self.request.timeout().unwrap_or(TIME_LIMIT).min(TIME_LIMIT);
-        if let Some(latency) = self.with(|state| state.latency(state.settings.request_latency)) {
-            sleep(latency).await;
-        }
-        let Some(Hit { fault, gate }) = hit else {
-            let answer = self.execute(deadline).await;
-            return self.answer(reply, answer).await;
-        };
-        match fault {
-            Fault::Refuse(status) => self.answer(reply, Some(status.into())).await,
+        self.deadline = Instant::now() + self.request.timeout().unwrap_or(TIME_LIMIT).min(TIME_LIMIT);
+        sleep(self.server.with(|state| state.latency(state.settings.request_latency))).await;
+        let Some(rule) = rule else { return self.answer(reply, self.execute().await).await };
+        match rule.fault.clone() {
+            Fault::ArriveLate(_) => self.answer(reply, self.execute().await).await,
+            Fault::Refuse(status) => self.answer(reply, status.into()).await,
             Fault::CutBefore => drop(reply.send(Err(Cut))),
             Fault::ExecuteThenCut => {
-                self.execute(deadline).await;
+                self.execute().await;
                 drop(reply.send(Err(Cut)));
             }
             Fault::ExecuteThenError(code) => {
-                self.execute(deadline).await;
-                self.answer(reply, Some(Status::of_code(code).into())).await;
+                self.execute().await;
+                self.answer(reply, Status::of_code(code).into()).await;
             }
             Fault::ExecuteThenGarble => {
-                if let (Some(answer), Some(server)) = (self.execute(deadline).await, self.server.upgrade()) {
-                    drop(reply.send(Ok(answer.garbled(&server))));
-                }
+                let garbled = self.execute().await.into_response(&self.server, true);
+                drop(reply.send(Ok(garbled)));
             }
-            Fault::Delay(delay) => self.execute_after(delay, deadline, Some(reply)).await,
-            Fault::ArriveLate(_) => {
-                let answer = self.execute(deadline).await;
-                self.answer(reply, answer).await;
-            }
+            Fault::Delay(delay) => self.execute_after(delay, Some(reply)).await,
             Fault::ExecuteTwice => {
-                let first = self.execute(deadline).await;
-                let second = self.execute(deadline).await;
-                let is_first = self.with(|state| state.random.random()) == Some(true);
+                let (first, second) = (self.execute().await, self.execute().await);
+                let is_first = self.server.with(|state| state.random.random());
                 self.answer(reply, if is_first { first } else { second }).await;
             }
             Fault::HoldAnswer => {
-                let answer = self.execute(deadline).await;
-                drop(gate.acquire().await.map(|permit| permit.forget()));
+                let answer = self.execute().await;
+                // It is closed when the test releases the answer.
+                let _ = rule.gate.acquire().await;
                 self.answer(reply, answer).await;
             }
             Fault::ExecuteLate(delay) => {
                 drop(reply.send(Err(Cut)));
-                self.execute_after(delay, deadline, None).await;
+                self.execute_after(delay, None).await;
             }
             Fault::ExecuteUnanswered(delay) => {
-                self.execute_after(delay, deadline, None).await;
-                drop(reply);
+                self.execute_after(delay, None).await;
+                std::future::pending().await
             }
         }
     }
 
     /// Executes after this time. If the deadline comes first, answers with a timeout, and executes the request later
     /// only if the server does not honour timeouts.
-    async fn execute_after(&self, delay: Duration, deadline: Instant, reply: Option<Reply>) {
-        let due = sleep(delay);
-        tokio::pin!(due);
-        let in_time = tokio::select! {
-            biased;
-            () = &mut due => true,
-            () = sleep_until(deadline) => false,
-        };
-        if in_time {
-            let answer = self.execute(deadline).await;
-            if let Some(reply) = reply {
-                self.answer(reply, answer).await;
-            }
-            return;
-        }
+    async fn execute_after(&self, delay: Duration, reply: Option<Reply>) {
+        let due = Instant::now() + delay;
+        sleep_until(due.min(self.deadline)).await;
+        let is_in_time = due <= self.deadline;
+        let answer = if is_in_time { self.execute().await } else { Status::timeout().into() };
         if let Some(reply) = reply {
-            self.answer(reply, Some(Status::timeout().into())).await;
+            self.answer(reply, answer).await;
         }
-        if self.with(|state| state.settings.honour_timeout) == Some(false) {
-            due.await;
+        if !is_in_time && self.server.with(|state| !state.settings.honour_timeout) {
+            sleep_until(due).await;
             // The promise does not cover a request that is executed after its sender's lease expired.
-            let at = |state: &State| state.clock.elapsed();
-            if self.with(|state| state.observers.one_writer.may_land(&self.request.instance, at(state))) == Some(true) {
-                self.execute(deadline).await;
+            let may_land =
+                |state: &mut State| state.observers.one_writer.may_land(&self.request.instance, state.clock.elapsed());
+            if self.server.with(may_land) {
+                self.execute().await;
             }
         }
     }
 
-    async fn answer(&self, reply: Reply, answer: Option<Answer>) {
-        let Some(answer) = answer else { return };
-        if let Some(latency) = self.with(|state| state.latency(state.settings.answer_latency)) {
-            sleep(latency).await;
-        }
-        self.with(|state| {
+    async fn answer(&self, reply: Reply, answer: Answer) {
+        sleep(self.server.with(|state| state.latency(state.settings.answer_latency))).await;
+        self.server.with(|state| {
             let entry = &mut state.log[self.id];
             entry.answered = Some(answer.code());
             // If the client has given up, the answer is lost.
             if !reply.is_closed() {
                 let body = if let Answer::Json(_, body) = &answer { Some(body) } else { None };
-                state.observers.answered(entry, body, state.clock.elapsed());
+                let former = former_pages(&state.lists, &entry.request);
+                state.observers.answered(entry, body, former, state.clock.elapsed());
             }
         });
-        if let Some(server) = self.server.upgrade() {
-            drop(reply.send(Ok(answer.into_response(&server))));
-        }
+        drop(reply.send(Ok(answer.into_response(&self.server, false))));
     }
 
     /// Executes the request. While the store has no quorum, it waits, and answers with a timeout at the deadline.
-    async fn execute(&self, deadline: Instant) -> Option<Answer> {
-        let waits = self.with(|state| {
+    async fn execute(&self) -> Answer {
+        let waits = self.server.with(|state| {
             let (answer, action) = state.quorum.wait(self.id, &self.request)?;
             state.coverage.hit(action);
             Some(answer)
-        })?;
-        let Some(answer) = waits else { return Some(execute(&self.server.upgrade()?, self.id, &self.request)) };
-        if let Ok(Ok(answer)) = timeout_at(deadline, answer).await {
-            return Some(answer);
+        });
+        let Some(answer) = waits else { return self.server.execute(self.id, &self.request) };
+        if let Ok(Ok(answer)) = timeout_at(self.deadline, answer).await {
+            return answer;
         }
-        sleep_until(deadline).await;
-        Some(Status::timeout().into())
-    }
-
-    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> Option<T> {
-        Some(self.server.upgrade()?.with(act))
+        sleep_until(self.deadline).await;
+        Status::timeout().into()
     }
 }
 
-/// Executes a request now.
-pub fn execute(server: &Arc<Shared>, id: usize, request: &ApiRequest) -> Answer {
-    let answer = server.with(|state| {
-        let answer = state.execute(request).unwrap_or_else(|rejection| rejection);
-        let entry = &mut state.log[id];
-        (entry.executed_at, entry.outcome) = (Some(state.clock.elapsed()), Some(answer.code()));
-        state.observers.executed(entry, state.resource_version);
-        answer
-    });
-    server.changed();
-    answer
+impl ApiServer {
+    /// Accepts a request and waits for its answer; forever, if a fault suppresses the answer.
+    pub async fn accept(&self, request: Arc<ApiRequest>) -> Result<Response<AnswerBody>, Cut> {
+        let (sender, receiver) = oneshot::channel();
+        let (id, rule) = self.with(|state| {
+            let rule = state.faults.iter().find(|rule| rule.chooses(&request)).cloned();
+            if let Some(rule) = &rule {
+                rule.hits.fetch_add(1, Ordering::Relaxed);
+                state.coverage.hit(rule.action);
+            }
+            let (id, at) = (state.log.len(), state.clock.elapsed());
+            state.observers.arrived(&request, at);
+            let (request, fault) = (Arc::clone(&request), rule.as_ref().map(|rule| rule.fault.clone()));
+            state.log.push(LoggedRequest { at, request, fault, executed_at: None, outcome: None, answered: None });
+            (id, rule)
+        });
+        let handler = Handler { server: self.clone(), request, id, deadline: Instant::now() };
+        tokio::spawn(handler.handle(rule, sender));
+        receiver.await.expect("the handler answers, or never ends")
+    }
+
+    /// Executes a request now.
+    pub fn execute(&self, id: usize, request: &ApiRequest) -> Answer {
+        self.with(|state| {
+            let answer = state.execute(request).unwrap_or_else(|rejection| rejection);
+            let entry = &mut state.log[id];
+            (entry.executed_at, entry.outcome) = (Some(state.clock.elapsed()), Some(answer.code()));
+            state.observers.executed(entry, state.resource_version);
+            state.changes.send_replace(());
+            answer
+        })
+    }
 }
 
 impl State {
@@ -269,7 +241,7 @@ impl State {
         if self.observers.bound.exceeded > RUNAWAY {
             return Err(Status::of_code(503).into());
         }
-        if self.settings.unserved.contains(request.kind.qualified) {
+        if self.settings.unserved.contains(request.kind.plural) {
             return Err(Answer::NoSuchPath);
         }
         if !matches!(request.subresource.as_str(), "" | "status") {

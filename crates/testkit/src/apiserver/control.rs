@@ -1,33 +1,40 @@
 //! Controls faults and watches, and queries the log, the history and the promises. Changes no object.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::Semaphore;
 
 use super::{
     ApiServer,
-    faults::{Fault, WatchMode, WatchScope},
-    ice::Ice,
+    faults::{Fault, Rule, WatchMode, WatchScope},
     log::LoggedRequest,
     request::Verb,
     select::Requests,
     settings::Settings,
-    store::{Change, State},
-    watch::{Delivery, ModeInForce},
+    store::Change,
+    watch::{Delivery, ModeInForce, Watcher},
 };
 
 /// A fault rule that a test added. It stays in force until it is removed.
 pub struct FaultRule {
     server: ApiServer,
-    id: u64,
+    rule: Arc<Rule>,
 }
 
 impl FaultRule {
     pub fn hits(&self) -> usize {
-        self.server.with(|state| state.faults.hits(self.id)).unwrap_or(0)
+        self.rule.hits.load(Ordering::Relaxed)
     }
 
     /// Whether the rule has not been removed.
     pub fn is_in_force(&self) -> bool {
-        self.server.with(|state| state.faults.hits(self.id)).is_some()
+        self.server.with(|state| state.faults.iter().any(|rule| Arc::ptr_eq(rule, &self.rule)))
     }
 
     /// Waits until it has hit `count` requests.
@@ -37,12 +44,13 @@ impl FaultRule {
 
     /// Releases all held requests, and removes the rule.
     pub fn release(self) {
-        self.server.with(|state| state.faults.release(self.id));
+        self.rule.gate.close();
+        self.remove();
     }
 
     /// Removes the rule. Held requests stay held.
     pub fn remove(self) {
-        self.server.with(|state| state.faults.remove(self.id));
+        self.server.with(|state| state.faults.retain(|rule| !Arc::ptr_eq(rule, &self.rule)));
     }
 }
 
@@ -98,57 +106,54 @@ impl WatchControl {
 
     /// Ends the open watches like a timeout.
     pub fn end(&self) {
-        self.deliver(&Delivery::End);
+        self.to_open(|watcher| watcher.deliver(Delivery::End));
     }
 
     /// Breaks the connections of the open watches.
     pub fn cut(&self) {
-        self.deliver(&Delivery::Cut);
-    }
-
-    fn deliver(&self, delivery: &Delivery) {
-        self.to_open(|state, ids| state.deliver_all(ids, delivery));
-    }
-
-    /// Applies `act` to the watches that are open now, if any.
-    fn to_open(&self, act: impl FnOnce(&mut State, &[u64])) {
-        self.server.with(|state| {
-            let (ids, action) = (state.watches_in(&self.scope), state.coverage.place_fault());
-            if !ids.is_empty() {
-                state.coverage.hit(action);
-                act(state, &ids);
-            }
-        });
+        self.to_open(|watcher| watcher.deliver(Delivery::Cut));
     }
 
     /// Sends the last `count` events of each open watch again.
     pub fn replay(&self, count: usize) {
-        self.to_open(|state, ids| state.replay(ids, count));
+        self.to_open(|watcher| watcher.replay(count));
     }
 
     /// Answers the open watches with 410 Gone.
     pub fn gone(&self) {
-        self.to_open(|state, ids| state.expire_watches(ids));
+        self.to_open(Watcher::expire);
+    }
+
+    /// Applies `act` to the watches that are open now, if any.
+    fn to_open(&self, act: impl Fn(&Watcher)) {
+        self.server.with(|state| {
+            let action = state.coverage.place_fault();
+            let mut is_any = false;
+            for (_, watcher) in state.watches_in(&self.scope) {
+                act(watcher);
+                is_any = true;
+            }
+            if is_any {
+                state.coverage.hit(action);
+            }
+        });
     }
 
     pub fn count(&self) -> usize {
-        self.server.with(|state| state.watches_in(&self.scope).len())
+        self.server.with(|state| state.watches_in(&self.scope).count())
     }
 }
 
 impl ApiServer {
     /// Adds a fault for these requests.
     pub fn fault(&self, requests: Requests, fault: Fault) -> FaultRule {
-        let id = self.with(|state| {
-            let action = state.coverage.place_fault();
-            state.faults.add(requests, fault, action)
+        let rule = self.with(|state| {
+            let (hits, gate, action) = (AtomicUsize::new(0), Semaphore::new(0), state.coverage.place_fault());
+            let rule = Arc::new(Rule { requests, fault, hits, gate, action });
+            state.faults.push(Arc::clone(&rule));
+            rule
         });
-        FaultRule { server: self.clone(), id }
-    }
-
-    /// Freezes of `ice` hold back the client's watch events while they are whole.
-    pub fn register_ice(&self, client: &str, ice: &Ice) {
-        self.with(|state| state.watches.ice.insert(client.to_owned(), ice.clone()));
+        FaultRule { server: self.clone(), rule }
     }
 
     /// The watches of all clients on all resources.
@@ -179,7 +184,7 @@ impl ApiServer {
     pub fn heal(&self) {
         self.with(|state| {
             state.listener.come_back();
-            state.faults.clear();
+            state.faults.drain(..).for_each(|rule| rule.gate.close());
             state.watches.modes.clear();
             state.apply_watch_modes(&WatchScope::default());
         });
@@ -222,16 +227,6 @@ impl ApiServer {
     /// The changes of the store for which `holds` returns true.
     pub fn changes_where(&self, holds: impl Fn(&Change) -> bool) -> Vec<Change> {
         self.with(|state| state.history.iter().filter(|change| holds(change)).cloned().collect())
-    }
-
-    /// How often a set had more pods than allowed.
-    pub fn exceeded(&self) -> usize {
-        self.with(|state| state.observers.bound.exceeded)
-    }
-
-    /// Declares that this client stands for election: from now on it may write only while it holds the Lease.
-    pub fn stands_for_election(&self, replica: &str) {
-        self.with(|state| state.observers.one_writer.stands(replica));
     }
 
     /// The first broken promise, if any.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{
-    jobs::Job,
     kinds::{Kind, NAMESPACES, PODS},
     object,
     request::ApiRequest,
@@ -18,77 +17,40 @@ pub const ORPHAN: &str = "orphan";
 /// The finalizer behind propagation policy Foreground.
 pub const FOREGROUND: &str = "foregroundDeletion";
 
-/// The options of a DELETE.
-#[derive(Clone, Debug, Default)]
-pub struct DeleteOptions {
-    /// Precondition: the UID of the object.
-    pub uid: Option<String>,
-    /// Precondition: the resourceVersion of the object.
-    pub resource_version: Option<String>,
-    /// Grace period of a pod in seconds; none for the grace period in its spec.
-    pub grace_period: Option<i64>,
-    /// Propagation policy; none for Background.
-    pub propagation: Option<String>,
-}
-
-impl DeleteOptions {
-    /// From the body of a DELETE.
-    fn of(body: &Value) -> Self {
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        Self {
-            uid: text(&body["preconditions"]["uid"]),
-            resource_version: text(&body["preconditions"]["resourceVersion"]),
-            grace_period: body["gracePeriodSeconds"].as_i64(),
-            propagation: text(&body["propagationPolicy"]),
-        }
+/// Checks the preconditions of a DELETE.
+fn check(options: &Value, stored: &Value) -> Result<(), Status> {
+    let (kind, name) = (Kind::of(stored), object::name(stored));
+    let (wanted, uid, version) =
+        (&options["preconditions"], object::uid(stored), object::meta(stored, "resourceVersion"));
+    if let Some(wanted) = wanted["uid"].as_str().filter(|wanted| *wanted != uid) {
+        let why = format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The \
+             object might have been deleted and then recreated"
+        );
+        return Err(Status::precondition(kind, name, &why));
     }
-
-    /// A delete with the UID as a precondition.
-    pub fn of_uid(uid: &str) -> Self {
-        Self { uid: Some(uid.to_owned()), ..Self::default() }
+    if let Some(wanted) = wanted["resourceVersion"].as_str().filter(|wanted| *wanted != version) {
+        let why = format!(
+            "the ResourceVersion in the precondition ({wanted}) does not match the \
+             ResourceVersion in record ({version}). The object might have been modified"
+        );
+        return Err(Status::precondition(kind, name, &why));
     }
-
-    fn check(&self, kind: &'static Kind, stored: &Value) -> Result<(), Status> {
-        let name = object::name(stored);
-        if let Some(uid) = self.uid.as_deref().filter(|uid| *uid != object::uid(stored)) {
-            let why = format!(
-                "the UID in the precondition ({uid}) does not match the UID in record ({}). The \
-                 object might have been deleted and then recreated",
-                object::uid(stored)
-            );
-            return Err(Status::precondition(kind, name, &why));
-        }
-        let stored_version = object::meta(stored, "resourceVersion");
-        if let Some(version) = self.resource_version.as_deref().filter(|v| *v != stored_version) {
-            let why = format!(
-                "the ResourceVersion in the precondition ({version}) does not match the \
-                 ResourceVersion in record ({stored_version}). The object might have been modified"
-            );
-            return Err(Status::precondition(kind, name, &why));
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 impl State {
     /// DELETE of one object. Returns the body of the answer.
     pub fn delete(&mut self, request: &ApiRequest) -> Result<Value, Status> {
         let stored = self.stored(request)?;
-        let options = DeleteOptions::of(&request.body);
         let kind = request.kind;
         self.admit_delete(kind, &stored)?;
-        let last = self.delete_object(kind, &stored, &options, &request.instance)?;
+        let last = self.delete_object(&stored, &request.body, &request.instance)?;
         let gone = self.by_uid(object::uid(&stored)).is_none();
         if gone && *kind != PODS {
             // Only kinds with graceful deletion answer with the object once it is gone.
-            let mut details = json!({
-                "name": request.name,
-                "kind": kind.plural,
-                "uid": object::uid(&stored),
-            });
-            if !kind.group.is_empty() {
-                details["group"] = kind.group.into();
-            }
+            let mut details = Status::about(kind, kind.plural, &request.name);
+            details["uid"] = object::uid(&stored).into();
             return Ok(json!({
                 "kind": "Status",
                 "apiVersion": "v1",
@@ -100,70 +62,56 @@ impl State {
         Ok((*last).clone())
     }
 
-    /// Deletes an object as for a client. Returns its last or its new state.
-    pub fn delete_object(
-        &mut self,
-        kind: &'static Kind,
-        stored: &Arc<Value>,
-        options: &DeleteOptions,
-        by: &str,
-    ) -> Result<Arc<Value>, Status> {
-        options.check(kind, stored)?;
+    /// Deletes an object as for a client that sends these DeleteOptions. Returns its last or its new state.
+    pub fn delete_object(&mut self, stored: &Arc<Value>, options: &Value, by: &str) -> Result<Arc<Value>, Status> {
+        let kind = Kind::of(stored);
+        check(options, stored)?;
         if *kind == NAMESPACES {
             return Ok(self.terminate_namespace(stored, by));
         }
         let grace = if *kind == PODS { pod_grace(stored, options) } else { 0 };
         if object::is_terminating(stored) {
-            return Ok(self.delete_again(kind, stored, options, grace, by));
+            return Ok(self.delete_again(stored, options, grace, by));
         }
         let finalizers = finalizers_after(stored, options);
         if *kind != PODS && finalizers.is_empty() {
-            return Ok(self.remove(kind, stored, by));
+            return Ok(self.remove(stored, by));
         }
         let mut marked = (**stored).clone();
         self.mark_deleted(&mut marked, grace);
-        object::set_finalizers(&mut marked, &finalizers);
-        let marked = self.put(kind, marked, by);
+        if object::generation(stored) > 0 {
+            marked["metadata"]["generation"] = (object::generation(stored) + 1).into();
+        }
+        if !finalizers.is_empty() {
+            marked["metadata"]["finalizers"] = json!(finalizers);
+        }
+        let marked = self.put(marked, by);
         if grace == 0 && finalizers.is_empty() {
-            return Ok(self.remove(kind, &marked, by));
+            return Ok(self.remove(&marked, by));
         }
         Ok(marked)
     }
 
     /// Deletes an object again. This can only shorten the remaining grace period.
-    fn delete_again(
-        &mut self,
-        kind: &'static Kind,
-        stored: &Arc<Value>,
-        options: &DeleteOptions,
-        grace: i64,
-        by: &str,
-    ) -> Arc<Value> {
+    fn delete_again(&mut self, stored: &Arc<Value>, options: &Value, grace: i64, by: &str) -> Arc<Value> {
         let left = stored["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-        if left > 0 && (options.grace_period.is_none() || grace >= left) {
+        if left > 0 && (options["gracePeriodSeconds"].is_null() || grace >= left) {
             return Arc::clone(stored);
         }
         let mut marked = (**stored).clone();
         if left > 0 {
-            let until = self.clock.rfc3339_in(grace);
-            object::meta_mut(&mut marked).insert("deletionTimestamp".to_owned(), until.into());
-            object::meta_mut(&mut marked).insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+            self.mark_deleted(&mut marked, grace);
         }
-        let marked = self.put(kind, marked, by);
+        let marked = self.put(marked, by);
         if grace == 0 && object::finalizers(&marked).is_empty() {
-            return self.remove(kind, &marked, by);
+            return self.remove(&marked, by);
         }
         marked
     }
 
     fn mark_deleted(&self, marked: &mut Value, grace: i64) {
-        let generation = object::generation(marked);
-        let meta = object::meta_mut(marked);
-        meta.insert("deletionTimestamp".to_owned(), self.clock.rfc3339_in(grace).into());
-        meta.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
-        if generation > 0 {
-            meta.insert("generation".to_owned(), (generation + 1).into());
-        }
+        marked["metadata"]["deletionTimestamp"] = self.clock.rfc3339_in(grace).into();
+        marked["metadata"]["deletionGracePeriodSeconds"] = grace.into();
     }
 
     fn terminate_namespace(&mut self, stored: &Arc<Value>, by: &str) -> Arc<Value> {
@@ -171,29 +119,27 @@ impl State {
             return Arc::clone(stored);
         }
         let mut marked = (**stored).clone();
-        let now = self.clock.rfc3339();
-        object::meta_mut(&mut marked).insert("deletionTimestamp".to_owned(), now.into());
+        marked["metadata"]["deletionTimestamp"] = self.clock.rfc3339().into();
         marked["status"]["phase"] = "Terminating".into();
-        let delay = self.settings.collect_after;
-        self.jobs.push(delay, Job::DrainNamespace(object::name(stored).to_owned()));
-        self.put(&NAMESPACES, marked, by)
+        self.jobs.push(self.settings.collect_after, object::name(stored), State::drain_namespace);
+        self.put(marked, by)
     }
 }
 
 /// The grace period in seconds: 0 for a pod that has no node or has finished.
-fn pod_grace(pod: &Value, options: &DeleteOptions) -> i64 {
+fn pod_grace(pod: &Value, options: &Value) -> i64 {
     if pod["spec"]["nodeName"].is_null() || object::is_finished(pod) {
         return 0;
     }
     let own = pod["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(0);
-    options.grace_period.unwrap_or(own)
+    options["gracePeriodSeconds"].as_i64().unwrap_or(own)
 }
 
-fn finalizers_after(stored: &Value, options: &DeleteOptions) -> Vec<String> {
-    let policy = match options.propagation.as_deref() {
+fn finalizers_after<'a>(stored: &'a Value, options: &Value) -> Vec<&'a str> {
+    let policy = match options["propagationPolicy"].as_str() {
         Some("Orphan") => Some(ORPHAN),
         Some("Foreground") => Some(FOREGROUND),
         _ => None,
     };
-    object::finalizers(stored).into_iter().chain(policy).map(str::to_owned).collect()
+    object::finalizers(stored).into_iter().chain(policy).collect()
 }

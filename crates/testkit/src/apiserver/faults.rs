@@ -1,7 +1,11 @@
 //! Faults: rules that a test adds and removes, for requests and for watches. This file decides which
 //! rule hits which request; `carry.rs` and `watch.rs` apply it.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use tokio::sync::Semaphore;
 
@@ -34,21 +38,22 @@ pub enum Fault {
     HoldAnswer,
 }
 
-/// A rule in force.
+/// A rule for requests. The first rule in force that chooses a request hits it.
 pub struct Rule {
-    id: u64,
-    requests: Requests,
-    fault: Fault,
-    matched: usize,
-    hits: usize,
-    gate: Arc<Semaphore>,
-    action: &'static str,
+    pub requests: Requests,
+    pub fault: Fault,
+    /// How many requests it has hit.
+    pub hits: AtomicUsize,
+    /// Closed to release the requests that it holds.
+    pub gate: Semaphore,
+    /// The action that placed it.
+    pub action: &'static str,
 }
 
 impl Rule {
-    /// Lets all held requests go on, and all later ones.
-    fn open(self) {
-        self.gate.add_permits(Semaphore::MAX_PERMITS / 2);
+    /// Whether it hits this request.
+    pub fn chooses(&self, request: &ApiRequest) -> bool {
+        self.requests.chooses(request, self.hits.load(Ordering::Relaxed))
     }
 }
 
@@ -99,67 +104,6 @@ impl Coverage {
     /// Notes that a fault of this action hit something.
     pub fn hit(&mut self, action: &'static str) {
         *self.counts.entry(action).or_default() += 1;
-    }
-}
-
-/// What a rule does to one request: the fault, and the gate at which a held request waits.
-#[derive(Clone)]
-pub struct Hit {
-    pub fault: Fault,
-    pub gate: Arc<Semaphore>,
-}
-
-/// The rules for requests, in the order in which the test added them.
-#[derive(Default)]
-pub struct Faults {
-    rules: Vec<Rule>,
-    added: u64,
-}
-
-impl Faults {
-    /// Adds a rule of this action. Returns its id.
-    pub fn add(&mut self, requests: Requests, fault: Fault, action: &'static str) -> u64 {
-        self.added += 1;
-        let (id, gate) = (self.added, Arc::new(Semaphore::new(0)));
-        self.rules.push(Rule { id, requests, fault, matched: 0, hits: 0, gate, action });
-        id
-    }
-
-    /// Removes a rule.
-    pub fn remove(&mut self, id: u64) {
-        self.rules.retain(|rule| rule.id != id);
-    }
-
-    /// Removes a rule and releases the requests that it holds.
-    pub fn release(&mut self, id: u64) {
-        self.rules.extract_if(.., |rule| rule.id == id).for_each(Rule::open);
-    }
-
-    /// Removes all rules and releases the requests that they hold.
-    pub fn clear(&mut self) {
-        self.rules.drain(..).for_each(Rule::open);
-    }
-
-    /// How many requests a rule has hit; none once it is removed.
-    pub fn hits(&self, id: u64) -> Option<usize> {
-        self.rules.iter().find(|rule| rule.id == id).map(|rule| rule.hits)
-    }
-
-    /// Returns the first rule that hits this request, and counts the hit.
-    pub fn hit(&mut self, request: &ApiRequest, coverage: &mut Coverage) -> Option<Hit> {
-        for rule in &mut self.rules {
-            if !rule.requests.matches(request) {
-                continue;
-            }
-            rule.matched += 1;
-            let nth = rule.matched - 1;
-            if rule.requests.chooses(nth) {
-                rule.hits += 1;
-                coverage.hit(rule.action);
-                return Some(Hit { fault: rule.fault.clone(), gate: Arc::clone(&rule.gate) });
-            }
-        }
-        None
     }
 }
 

@@ -1,16 +1,16 @@
 //! The client's end of a watch: one task per stream sends the queued events when they are due, and
 //! bookmarks in between, until the watch times out or the client is gone.
 
-use std::{sync::Weak, time::Duration};
+use std::time::Duration;
 
-use bytes::Bytes;
+use hyper::body::Bytes;
 use tokio::{
     sync::mpsc,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
 use super::{
-    Shared,
+    ApiServer,
     service::Cut,
     watch::{Delivery, Opened},
 };
@@ -19,7 +19,7 @@ use super::{
 const BOOKMARKS: Duration = Duration::from_secs(60);
 
 /// Sends the events of a watch to the client until one of the two ends.
-pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::UnboundedSender<Result<Bytes, Cut>>) {
+pub async fn feed(server: ApiServer, mut opened: Opened, stream: mpsc::UnboundedSender<Result<Bytes, Cut>>) {
     let end = Instant::now() + opened.timeout;
     let mut bookmarks = interval(BOOKMARKS);
     bookmarks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -31,25 +31,21 @@ pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::Unboun
             () = stream.closed() => break,
             delivery = opened.deliveries.recv() => delivery,
             _ = bookmarks.tick() => {
-                let Some(server) = server.upgrade() else { break };
                 server.with(|state| state.send_bookmark(opened.id));
                 continue;
             }
             () = sleep_until(end), if !timed_out => {
-                let Some(server) = server.upgrade() else { break };
                 // A half-open connection does not even end.
                 timed_out = true;
                 if server.with(|state| state.is_stalled(opened.id)) { continue; }
                 break;
             }
         };
-        if let Some(Delivery::Line(at, _)) = &delivery {
+        if let Some(Delivery::Event(at, _)) = &delivery {
             sleep_until(*at).await;
         }
         if opened.ice.is_whole() {
-            let Some(server) = server.upgrade() else { break };
             server.with(|state| state.coverage.held_up(&opened.client));
-            drop(server);
             opened.ice.melted().await;
         }
         let sent = match delivery {
@@ -59,21 +55,19 @@ pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::Unboun
                 let _ = stream.send(Err(Cut));
                 break;
             }
-            Some(Delivery::Line(_, line)) => {
-                if let (Some(server), Some((object, is_gone))) = (server.upgrade(), line.object) {
+            Some(Delivery::Event(_, event)) => {
+                if !event.metadata_only && event.what != "BOOKMARK" {
                     server.with(|state| {
-                        let at = state.clock.elapsed();
-                        state.observers.received(&opened.client, &object, is_gone, at);
+                        let (at, is_gone) = (state.clock.elapsed(), event.what == "DELETED");
+                        state.observers.received(&opened.client, &event.object, is_gone, at);
                     });
                 }
-                stream.send(Ok(line.bytes))
+                stream.send(Ok(event.line().into()))
             }
         };
         if sent.is_err() {
             break;
         }
     }
-    if let Some(server) = server.upgrade() {
-        server.with(|state| state.close_watch(opened.id));
-    }
+    server.with(|state| state.close_watch(opened.id));
 }

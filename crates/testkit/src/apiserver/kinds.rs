@@ -1,5 +1,7 @@
 //! The kinds that this API server serves.
 
+use serde_json::Value;
+
 /// One served resource.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kind {
@@ -9,12 +11,8 @@ pub struct Kind {
     pub version: &'static str,
     /// Kind of one object.
     pub kind: &'static str,
-    /// Resource name in paths.
+    /// Resource name in paths, and a part of the key in the store.
     pub plural: &'static str,
-    /// `plural.group`: the name in error messages, and a part of the key in the store.
-    pub qualified: &'static str,
-    /// False for namespaces.
-    pub namespaced: bool,
     /// Whether `/status` is a subresource that the main resource cannot write.
     pub status: bool,
     /// Served from a CustomResourceDefinition: it has no graceful deletion, and its `/status`
@@ -22,69 +20,41 @@ pub struct Kind {
     pub custom: bool,
 }
 
-pub static PODS: Kind = core("Pod", "pods", true, true);
-pub static NAMESPACES: Kind = core("Namespace", "namespaces", false, true);
-pub static EVENTS: Kind =
-    Kind { group: "events.k8s.io", qualified: "events.events.k8s.io", ..core("Event", "events", true, false) };
-pub static LEASES: Kind = Kind {
-    group: "coordination.k8s.io",
-    qualified: "leases.coordination.k8s.io",
-    ..core("Lease", "leases", true, false)
-};
+pub static PODS: Kind = built_in("", "Pod", "pods", true);
+pub static NAMESPACES: Kind = built_in("", "Namespace", "namespaces", true);
+pub static EVENTS: Kind = built_in("events.k8s.io", "Event", "events", false);
+pub static LEASES: Kind = built_in("coordination.k8s.io", "Lease", "leases", false);
 /// Stored templates.
-pub static REVISIONS: Kind = Kind {
-    group: "apps",
-    qualified: "controllerrevisions.apps",
-    ..core("ControllerRevision", "controllerrevisions", true, false)
-};
+pub static REVISIONS: Kind = built_in("apps", "ControllerRevision", "controllerrevisions", false);
 /// Requests to authenticate a token. They are answered, not stored.
-pub static TOKEN_REVIEWS: Kind = Kind {
-    group: "authentication.k8s.io",
-    qualified: "tokenreviews.authentication.k8s.io",
-    ..core("TokenReview", "tokenreviews", false, true)
-};
+pub static TOKEN_REVIEWS: Kind = built_in("authentication.k8s.io", "TokenReview", "tokenreviews", true);
 /// Requests to authorize a user. They are answered, not stored.
-pub static ACCESS_REVIEWS: Kind = Kind {
-    group: "authorization.k8s.io",
-    qualified: "subjectaccessreviews.authorization.k8s.io",
-    ..core("SubjectAccessReview", "subjectaccessreviews", false, true)
-};
+pub static ACCESS_REVIEWS: Kind = built_in("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", true);
 /// The operator's first custom resource.
-pub static PODSETS: Kind = Kind {
-    group: "app.example.com",
-    version: "v1alpha1",
-    qualified: "podsets.app.example.com",
-    custom: true,
-    ..core("PodSet", "podsets", true, true)
-};
+pub static PODSETS: Kind = custom("app.example.com", "v1alpha1", "PodSet", "podsets");
 /// The operator's second custom resource.
-pub static MYCUSTOMRESOURCES: Kind = Kind {
-    group: "poc.test.domain",
-    qualified: "mycustomresources.poc.test.domain",
-    custom: true,
-    ..core("MyCustomResource", "mycustomresources", true, true)
-};
+pub static MYCUSTOMRESOURCES: Kind = custom("poc.test.domain", "v1", "MyCustomResource", "mycustomresources");
 
 static SERVED: [&Kind; 9] =
     [&PODS, &NAMESPACES, &EVENTS, &LEASES, &REVISIONS, &TOKEN_REVIEWS, &ACCESS_REVIEWS, &PODSETS, &MYCUSTOMRESOURCES];
 
-const fn core(kind: &'static str, plural: &'static str, namespaced: bool, status: bool) -> Kind {
-    Kind { group: "", version: "v1", kind, plural, qualified: plural, namespaced, status, custom: false }
+const fn built_in(group: &'static str, kind: &'static str, plural: &'static str, status: bool) -> Kind {
+    Kind { group, version: "v1", kind, plural, status, custom: false }
+}
+
+const fn custom(group: &'static str, version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
+    Kind { group, version, kind, plural, status: true, custom: true }
 }
 
 impl Kind {
     /// The kind that a path names, if it is served.
     pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Self> {
-        SERVED.iter().copied().find(|k| k.group == group && k.version == version && k.plural == plural)
+        SERVED.into_iter().find(|k| k.group == group && k.version == version && k.plural == plural)
     }
 
-    /// The kind of a stored object, by its `apiVersion` and `kind`.
-    pub fn of_object(group: &str, version: &str, kind: &str) -> &'static Self {
-        SERVED
-            .iter()
-            .copied()
-            .find(|k| k.group == group && k.version == version && k.kind == kind)
-            .expect("only served kinds are stored")
+    /// The kind of a stored object.
+    pub fn of(object: &Value) -> &'static Self {
+        SERVED.into_iter().find(|k| object["kind"] == k.kind).expect("only served kinds are stored")
     }
 
     /// Whether any kind of this group and version is served.
@@ -97,8 +67,8 @@ impl Kind {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// `Kind.group`, as in validation errors.
-    pub fn qualified_kind(&self) -> String {
-        if self.group.is_empty() { self.kind.to_owned() } else { format!("{}.{}", self.kind, self.group) }
+    /// This name with the group, as in error messages: `plural.group`, and `Kind.group` in validation errors.
+    pub fn qualified(&self, name: &str) -> String {
+        if self.group.is_empty() { name.to_owned() } else { format!("{name}.{}", self.group) }
     }
 }

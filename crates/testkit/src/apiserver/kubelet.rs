@@ -6,8 +6,6 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    delete::DeleteOptions,
-    jobs::Job,
     kinds::PODS,
     object,
     store::{Change, ChangeKind, State},
@@ -54,11 +52,6 @@ impl PodScript {
         Self { bound_after: None, ..Self::default() }
     }
 
-    /// The scheduler reports that the pod fits on no node.
-    pub fn fits_nowhere() -> Self {
-        Self { fits_nowhere: true, ..Self::default() }
-    }
-
     /// Runs, but never becomes ready.
     pub fn never_ready() -> Self {
         Self { ready_after: None, ..Self::default() }
@@ -69,19 +62,9 @@ impl PodScript {
         Self { ends_after: Some((running, false)), ..Self::default() }
     }
 
-    /// Runs for this long, then succeeds.
-    pub fn succeeds_after(running: Duration) -> Self {
-        Self { ends_after: Some((running, true)), ..Self::default() }
-    }
-
     /// Terminates for this long once it is deleted.
-    pub fn gone_after(self, terminating: Duration) -> Self {
-        Self { gone_after: Some(terminating), ..self }
-    }
-
-    /// Terminates forever once it is deleted.
-    pub fn hangs_in_termination(self) -> Self {
-        Self { gone_after: None, ..self }
+    pub fn gone_after(terminating: Duration) -> Self {
+        Self { gone_after: Some(terminating), ..Self::default() }
     }
 }
 
@@ -110,10 +93,10 @@ impl State {
         }
         let pod = &change.object;
         let script = (self.kubelet.director)(pod);
-        let uid = object::uid(pod).to_owned();
+        let uid = object::uid(pod);
         if change.change == ChangeKind::Added {
             if let Some(delay) = script.bound_after {
-                self.jobs.push(delay, Job::Bind(uid));
+                self.jobs.push(delay, uid, State::bind);
             }
             return;
         }
@@ -124,7 +107,7 @@ impl State {
             && on_a_node
             && let Some(delay) = script.gone_after
         {
-            self.jobs.push(delay, Job::Vanish(uid));
+            self.jobs.push(delay, uid, State::vanish_pod);
         }
     }
 
@@ -150,7 +133,7 @@ impl State {
         });
         if bound.is_some() {
             self.kubelet.bound += 1;
-            self.jobs.push(STARTS_IN, Job::Run(uid.to_owned()));
+            self.jobs.push(STARTS_IN, uid, State::run_pod);
         }
     }
 
@@ -161,20 +144,18 @@ impl State {
         let script = (self.kubelet.director)(&pod);
         let ready = script.ready_after == Some(Duration::ZERO) && !object::is_broken(&pod);
         let running = self.change_pod(uid, KUBELET, |pod| {
-            let statuses = container_statuses(pod, ready, &json!({ "running": { "startedAt": now } }));
             pod["status"]["phase"] = "Running".into();
             pod["status"]["startTime"] = now.as_str().into();
-            pod["status"]["containerStatuses"] = statuses;
-            report_ready(pod, ready, &now);
+            report(pod, ready, &json!({ "running": { "startedAt": now } }), &now);
         });
         if running.is_none() {
             return;
         }
         if let Some(delay) = script.ready_after.filter(|_| !ready) {
-            self.jobs.push(delay, Job::BecomeReady(uid.to_owned()));
+            self.jobs.push(delay, uid, |state, uid| state.set_ready(uid, true));
         }
         if let Some((delay, success)) = script.ends_after {
-            self.jobs.push(delay, Job::Finish(uid.to_owned(), success));
+            self.jobs.push(delay, uid, move |state, uid| state.finish_pod(uid, success));
         }
     }
 
@@ -185,8 +166,7 @@ impl State {
         self.change_pod(uid, KUBELET, |pod| {
             if object::phase(pod) == "Running" {
                 let state = pod["status"]["containerStatuses"][0]["state"].clone();
-                pod["status"]["containerStatuses"] = container_statuses(pod, ready, &state);
-                report_ready(pod, ready, &now);
+                report(pod, ready, &state, &now);
             }
         });
     }
@@ -201,19 +181,15 @@ impl State {
                 "exitCode": exit_code, "reason": reason, "startedAt": started, "finishedAt": now,
             }});
             pod["status"]["phase"] = phase.into();
-            pod["status"]["containerStatuses"] = container_statuses(pod, false, &state);
-            report_ready(pod, false, &now);
+            report(pod, false, &state, &now);
         });
     }
 
     /// The kubelet removes a terminating pod: a delete with grace period 0, like a real kubelet.
     pub fn vanish_pod(&mut self, uid: &str) {
-        let Some(pod) = self.by_uid(uid).cloned().filter(|pod| object::is_terminating(pod)) else {
-            return;
-        };
-        let options = DeleteOptions { grace_period: Some(0), ..DeleteOptions::of_uid(uid) };
-        let deleted = self.delete_object(&PODS, &pod, &options, KUBELET);
-        debug_assert!(deleted.is_ok(), "a delete of the stored UID is never rejected");
+        let Some(pod) = self.by_uid(uid).cloned().filter(|pod| object::is_terminating(pod)) else { return };
+        let deleted = self.delete_object(&pod, &json!({ "gracePeriodSeconds": 0 }), KUBELET);
+        debug_assert!(deleted.is_ok(), "a delete without preconditions is never rejected");
     }
 
     /// Changes a stored pod. Returns none if it is gone or has finished.
@@ -224,7 +200,7 @@ impl State {
         }
         let mut pod = (*stored).clone();
         change(&mut pod);
-        Some(self.put(&PODS, pod, by))
+        Some(self.put(pod, by))
     }
 }
 
@@ -232,25 +208,21 @@ fn pod_condition(kind: &str, status: &str, now: &str) -> Value {
     json!({ "type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": now })
 }
 
-fn report_ready(pod: &mut Value, ready: bool, now: &str) {
+/// Reports the state of the containers, and whether the pod is ready.
+fn report(pod: &mut Value, ready: bool, state: &Value, now: &str) {
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let statuses = containers.map(|container| {
+        json!({
+            "name": container["name"],
+            "image": container["image"],
+            "ready": ready,
+            "restartCount": 0,
+            "state": state,
+        })
+    });
+    pod["status"]["containerStatuses"] = statuses.collect();
     let status = if ready { "True" } else { "False" };
     if object::condition(pod, "Ready").is_none_or(|condition| condition["status"] != status) {
         object::set_condition(pod, pod_condition("Ready", status, now));
     }
-}
-
-fn container_statuses(pod: &Value, ready: bool, state: &Value) -> Value {
-    let containers = pod["spec"]["containers"].as_array().map_or(&[][..], Vec::as_slice);
-    containers
-        .iter()
-        .map(|container| {
-            json!({
-                "name": container["name"],
-                "image": container["image"],
-                "ready": ready,
-                "restartCount": 0,
-                "state": state,
-            })
-        })
-        .collect()
 }

@@ -13,7 +13,7 @@
 //! | `service`, `request`, `carry` | from an HTTP request to a verb, through the faults, and back |
 //! | `status` | error responses |
 //! | `read`, `write`, `delete`, `admission` | the verbs and admission |
-//! | `watch`, `window`, `feed` | watches: the queue of events, the view of one watch, the stream to the client |
+//! | `watch`, `feed` | watches: the queue of events, and the stream to the client |
 //! | `clock` | the time of the cluster |
 //! | `ice` | freezes of a client and of its clock |
 //! | `quorum` | a store without a quorum |
@@ -50,12 +50,9 @@ mod surroundings;
 mod users;
 mod views;
 mod watch;
-mod window;
 mod write;
 
 use std::sync::{Arc, Mutex, TryLockError};
-
-use tokio::sync::watch::{Receiver, Sender};
 
 pub use crate::object;
 
@@ -71,48 +68,22 @@ pub use self::{
     service::{AnswerBody, Connection, Cut},
     status::Status,
     store::{ChangeKind, State},
+    users::{LABEL, pod},
 };
 
 /// An API server; clones are the same server.
 #[derive(Clone)]
 pub struct ApiServer {
-    shared: Arc<Shared>,
-}
-
-/// What all clones, clients and tasks share.
-pub struct Shared {
-    state: Mutex<State>,
-    changes: Sender<u64>,
-}
-
-impl Shared {
-    /// Acts on the state. Everything runs on one thread and `act` does not await, so the lock is free, unless
-    /// a closure of a test calls the server from inside the server.
-    pub fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        match self.state.try_lock() {
-            Ok(mut state) => act(&mut state),
-            // The closure of a test panicked, which leaves the state usable.
-            Err(TryLockError::Poisoned(poisoned)) => act(&mut poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => {
-                panic!("a webhook, director or predicate must not call the server that calls it")
-            }
-        }
-    }
-
-    /// Wakes all tests that wait for a change.
-    pub fn changed(&self) {
-        self.changes.send_modify(|count| *count += 1);
-    }
+    state: Arc<Mutex<State>>,
 }
 
 impl ApiServer {
     /// A cluster with the namespaces `default` and `kube-system` and no pods. `seed` determines all
-    /// randomness. Needs a tokio runtime, and uses its time.
+    /// randomness. Needs a tokio runtime, uses its time, and lives as long.
     pub fn new(seed: u64) -> Self {
-        let shared = Arc::new(Shared { state: Mutex::new(State::new(seed)), changes: Sender::new(0) });
-        let wake = shared.with(|state| state.jobs.wake());
-        tokio::spawn(jobs::drive(Arc::downgrade(&shared), wake));
-        Self { shared }
+        let server = Self { state: Arc::new(Mutex::new(State::new(seed))) };
+        tokio::spawn(jobs::drive(server.clone()));
+        server
     }
 
     /// A client called `instance`. Faults and the log refer to it by this name.
@@ -126,19 +97,16 @@ impl ApiServer {
         Connection::new(self.clone(), instance)
     }
 
-    /// Reads or changes the state without waking waiting tests.
-    pub fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
-        self.shared.with(look)
-    }
-
-    /// Changes the state and wakes all tests that wait for a change.
-    pub fn act<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        let result = self.shared.with(act);
-        self.shared.changed();
-        result
-    }
-
-    fn changes(&self) -> Receiver<u64> {
-        self.shared.changes.subscribe()
+    /// Reads or changes the state. Everything runs on one thread and `act` does not await, so the lock is free, unless
+    /// a closure of a test calls the server from inside the server.
+    pub fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        match self.state.try_lock() {
+            Ok(mut state) => act(&mut state),
+            // The closure of a test panicked, which leaves the state usable.
+            Err(TryLockError::Poisoned(poisoned)) => act(&mut poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                panic!("a webhook, director or predicate must not call the server that calls it")
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{
     ApiServer,
-    carry::{Answer, execute},
+    carry::Answer,
     request::{ApiRequest, Verb},
 };
 
@@ -52,7 +52,7 @@ impl ApiServer {
         let kept = self.with(|state| state.random.random_range(0..=writes.len()));
         let reads = reads.into_iter().filter(|waits| !waits.answer.is_closed());
         for Pending { id, request, answer } in writes.into_iter().take(kept).chain(reads) {
-            drop(answer.send(execute(&self.shared, id, &request)));
+            drop(answer.send(self.execute(id, &request)));
         }
         self.with(|state| state.jobs.wake().notify_one());
     }

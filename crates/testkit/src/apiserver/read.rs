@@ -1,24 +1,16 @@
 //! GET and LIST: consistent reads of the store, and paginated lists at one resourceVersion.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{
-    kinds::Kind,
-    object,
-    request::ApiRequest,
-    status::Status,
-    store::{ChangeKind, State},
-};
+use super::{kinds::Kind, object, request::ApiRequest, status::Status, store::State};
 
-/// Where a page of a list begins.
-struct Page {
-    resource_version: u64,
-    after: (String, String),
+/// A list, all of whose pages show one resourceVersion.
+pub struct List {
+    version: u64,
+    objects: Vec<Arc<Value>>,
 }
-
-type Snapshot = BTreeMap<(String, String), Arc<Value>>;
 
 impl State {
     /// GET.
@@ -27,50 +19,51 @@ impl State {
     }
 
     /// LIST.
-    pub fn list(&self, request: &ApiRequest) -> Result<Value, Status> {
-        let selector = Selector::of(request)?;
-        let token = request.query("continue");
-        let page = if token.is_empty() { None } else { Some(decode(token)?) };
-        let version = page.as_ref().map_or(self.resource_version, |page| page.resource_version);
-        let mut objects = self.snapshot(request.kind, version);
-        objects.retain(|key, object| {
-            (request.namespace.is_empty() || key.0 == request.namespace)
-                && page.as_ref().is_none_or(|page| *key > page.after)
-                && selector.matches(object)
-        });
-        let limit: usize = request.query("limit").parse().unwrap_or(0).min(self.settings.page);
-        let paged = limit > 0 && limit < objects.len();
-        let taken = if paged { limit } else { objects.len() };
+    pub fn list(&mut self, request: &ApiRequest) -> Result<Value, Status> {
+        let (kind, token) = (request.kind, request.query("continue"));
+        let (number, from) = if token.is_empty() {
+            let selector = Selector::of(request)?;
+            let objects = self.of_kind(kind, &request.namespace).filter(|object| selector.matches(object));
+            let list = List { version: self.resource_version, objects: objects.cloned().collect() };
+            self.lists.push(list);
+            (self.lists.len() - 1, 0)
+        } else {
+            let invalid = "invalid continue token: continue key is not valid: not made here";
+            continued(&self.lists, token).ok_or_else(|| Status::bad_request(invalid))?
+        };
+        let List { version, objects } = &self.lists[number];
+        let limit = request.query("limit").parse().unwrap_or(0).min(self.settings.page);
+        let to = if limit > 0 { objects.len().min(from + limit) } else { objects.len() };
         let mut metadata = json!({ "resourceVersion": version.to_string() });
-        if paged && let Some(last) = objects.keys().nth(taken - 1) {
-            metadata["continue"] = encode(version, last).into();
+        if to < objects.len() {
+            metadata["continue"] = format!("{number}/{to}").into();
             if request.query("labelSelector").is_empty() && request.query("fieldSelector").is_empty() {
-                metadata["remainingItemCount"] = (objects.len() - taken).into();
+                metadata["remainingItemCount"] = (objects.len() - to).into();
             }
         }
         let mut items: Vec<Value> =
-            objects.values().take(taken).map(|o| presented(o, request.metadata_only())).collect();
-        if !request.kind.custom && !request.metadata_only() {
+            objects[from..to].iter().map(|object| presented(object, request.metadata_only())).collect();
+        if !kind.custom && !request.metadata_only() {
             // Real lists of built-in kinds have these fields only in the list itself.
             let fields = items.iter_mut().filter_map(Value::as_object_mut);
             fields.for_each(|fields| fields.retain(|field, _| field != "apiVersion" && field != "kind"));
         }
-        Ok(list_of(request, metadata, items))
+        let (kind, api_version) = shown_as(kind, request.metadata_only());
+        Ok(json!({ "kind": format!("{kind}List"), "apiVersion": api_version, "metadata": metadata, "items": items }))
     }
+}
 
-    /// All objects of a kind as they were at a resourceVersion.
-    fn snapshot(&self, kind: &'static Kind, version: u64) -> Snapshot {
-        let place = |o: &Arc<Value>| (object::namespace(o).to_owned(), object::name(o).to_owned());
-        let mut snapshot: Snapshot = self.of_kind(kind, "").map(|o| (place(o), Arc::clone(o))).collect();
-        let later = self.history.iter().rev().take_while(|c| c.resource_version > version);
-        for change in later.filter(|change| *change.kind == *kind) {
-            match (&change.change, &change.before) {
-                (ChangeKind::Added, _) | (_, None) => snapshot.remove(&place(&change.object)),
-                (_, Some(before)) => snapshot.insert(place(before), Arc::clone(before)),
-            };
-        }
-        snapshot
-    }
+/// The number of the list that a token continues, and how many of its objects were on the pages before.
+fn continued(lists: &[List], token: &str) -> Option<(usize, usize)> {
+    let (number, from) = token.split_once('/')?;
+    let (number, from): (usize, usize) = (number.parse().ok()?, from.parse().ok()?);
+    (from <= lists.get(number)?.objects.len()).then_some((number, from))
+}
+
+/// The objects on the pages before the one that this request reads.
+pub fn former_pages<'a>(lists: &'a [List], request: &ApiRequest) -> &'a [Arc<Value>] {
+    let (number, from) = continued(lists, request.query("continue")).unwrap_or_default();
+    lists.get(number).map_or(&[], |list| &list.objects[..from])
 }
 
 /// `labelSelector=key=value` and `fieldSelector=metadata.name=x`, the only selectors of the operator.
@@ -119,26 +112,7 @@ pub fn presented(object: &Value, metadata_only: bool) -> Value {
     })
 }
 
-fn list_of(request: &ApiRequest, metadata: Value, items: Vec<Value>) -> Value {
-    let (kind, api_version) = if request.metadata_only() {
-        ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned())
-    } else {
-        (format!("{}List", request.kind.kind), request.kind.api_version())
-    };
-    json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items })
-}
-
-/// The token of the next page: resourceVersion, namespace and name of the last object that was sent.
-fn encode(version: u64, (namespace, name): &(String, String)) -> String {
-    format!("{version}/{namespace}/{name}")
-}
-
-fn decode(token: &str) -> Result<Page, Status> {
-    let invalid = || Status::bad_request("invalid continue token: continue key is not valid: not made here");
-    let page = |token: &str| {
-        let (version, last) = token.split_once('/')?;
-        let (namespace, name) = last.split_once('/')?;
-        Some(Page { resource_version: version.parse().ok()?, after: (namespace.to_owned(), name.to_owned()) })
-    };
-    page(token).ok_or_else(invalid)
+/// Kind and apiVersion of an object, or of its metadata alone.
+pub fn shown_as(kind: &'static Kind, metadata_only: bool) -> (&'static str, String) {
+    if metadata_only { ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()) } else { (kind.kind, kind.api_version()) }
 }

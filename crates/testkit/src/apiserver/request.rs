@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use kube::client::Body;
 use serde_json::Value;
 
-use super::{carry::Answer, kinds::Kind, status::Status};
+use super::{carry::Answer, kinds::Kind, object, status::Status};
 
 /// The RBAC verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,22 +61,39 @@ impl ApiRequest {
         };
         let query: BTreeMap<_, _> =
             form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned().collect();
-        let target = Target::parse(parts.uri.path())?;
-        let watch = query.get("watch").is_some_and(|v| v == "true" || v == "1");
-        let verb = verb(&parts.method, target.name.is_empty(), watch).ok_or_else(|| Status::of_code(404))?;
-        let mut name = target.name;
-        if verb == Verb::Create {
-            name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let path = parts.uri.path().to_owned();
+        let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
+        let (group, version, rest) = match segments.as_slice() {
+            ["api", version, rest @ ..] => ("", *version, rest),
+            ["apis", group, version, rest @ ..] => (*group, *version, rest),
+            _ => return Err(Answer::NoSuchPath),
+        };
+        let (namespace, rest) = match rest {
+            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
+            rest => ("", rest),
+        };
+        let (plural, name, subresource) = match rest {
+            [plural] => (*plural, "", ""),
+            [plural, name] => (*plural, *name, ""),
+            [plural, name, subresource] => (*plural, *name, *subresource),
+            _ => return Err(Answer::NoSuchPath),
+        };
+        if !Kind::group_served(group, version) {
+            return Err(Answer::NoSuchPath);
         }
+        let kind = Kind::find(group, version, plural).ok_or_else(|| Status::of_code(404))?;
+        let watch = query.get("watch").is_some_and(|v| v == "true" || v == "1");
+        let verb = verb(&parts.method, name.is_empty(), watch).ok_or_else(|| Status::of_code(404))?;
+        let name = if verb == Verb::Create { object::name(&body) } else { name };
         Ok(Self {
             instance: instance.to_owned(),
             headers: parts.headers,
             verb,
-            kind: target.kind,
-            namespace: target.namespace,
-            name,
-            subresource: target.subresource,
-            path: parts.uri.path().to_owned(),
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            subresource: subresource.to_owned(),
+            path,
             query,
             body,
         })
@@ -119,46 +136,4 @@ fn verb(method: &Method, collection: bool, watch: bool) -> Option<Verb> {
         ("DELETE", false) => Some(Verb::Delete),
         _ => None,
     }
-}
-
-struct Target {
-    kind: &'static Kind,
-    namespace: String,
-    name: String,
-    subresource: String,
-}
-
-impl Target {
-    fn parse(path: &str) -> Result<Self, Answer> {
-        let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
-        let (group, version, rest) = match segments.as_slice() {
-            ["api", version, rest @ ..] => ("", *version, rest),
-            ["apis", group, version, rest @ ..] => (*group, *version, rest),
-            _ => return Err(Answer::NoSuchPath),
-        };
-        if !Kind::group_served(group, version) {
-            return Err(Answer::NoSuchPath);
-        }
-        let (namespace, rest) = match rest {
-            ["namespaces", namespace, rest @ ..] if named(group, version, rest) => (*namespace, rest),
-            rest => ("", rest),
-        };
-        let (plural, name, subresource) = match rest {
-            [plural] => (*plural, "", ""),
-            [plural, name] => (*plural, *name, ""),
-            [plural, name, subresource] => (*plural, *name, *subresource),
-            _ => return Err(Answer::NoSuchPath),
-        };
-        Ok(Self {
-            kind: Kind::find(group, version, plural).ok_or_else(|| Status::of_code(404))?,
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            subresource: subresource.to_owned(),
-        })
-    }
-}
-
-/// Distinguishes `/namespaces/x/pods` from `/namespaces/x/status`.
-fn named(group: &str, version: &str, rest: &[&str]) -> bool {
-    rest.first().is_some_and(|plural| Kind::find(group, version, plural).is_some())
 }

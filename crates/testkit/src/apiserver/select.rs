@@ -10,7 +10,6 @@ type Predicate = Arc<dyn Fn(&ApiRequest) -> bool + Send + Sync>;
 #[derive(Clone, Default)]
 pub struct Requests {
     holds: Vec<Predicate>,
-    skip: usize,
     limit: Option<usize>,
 }
 
@@ -78,17 +77,12 @@ impl Requests {
         Self { limit: Some(count), ..self }
     }
 
-    /// Without the first `count` of the matching requests.
-    pub fn after(self, count: usize) -> Self {
-        Self { skip: count, ..self }
+    /// Whether the request matches, and fewer than the limit of [`Requests::first`] have matched before.
+    pub fn chooses(&self, request: &ApiRequest, matched: usize) -> bool {
+        self.limit.is_none_or(|limit| matched < limit) && self.matches(request)
     }
 
-    /// Whether the `nth` matching request (from 0) is selected.
-    pub fn chooses(&self, nth: usize) -> bool {
-        nth >= self.skip && self.limit.is_none_or(|limit| nth < self.skip + limit)
-    }
-
-    /// Whether the request matches, apart from `first` and `after`.
+    /// Whether the request matches, apart from [`Requests::first`].
     pub fn matches(&self, request: &ApiRequest) -> bool {
         self.holds.iter().all(|holds| holds(request))
     }

@@ -1,50 +1,27 @@
-//! A client's connection, and the bodies of its answers. `carry.rs` handles the requests.
+//! A client's connection. `carry.rs` handles the requests.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{Request, Response};
-use http_body::Frame;
-use http_body_util::BodyExt;
-use hyper::{body::Incoming, server::conn::http1};
+use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
+use hyper::{
+    body::{Bytes, Incoming},
+    server::conn::http1,
+};
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use kube::client::Body;
-use tokio::{
-    io::{AsyncRead, AsyncWrite, DuplexStream, duplex},
-    sync::mpsc,
-};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, duplex};
 use tokio_util::sync::CancellationToken;
 
-use super::{ApiServer, carry::accept, request::ApiRequest, store::State};
+use super::{ApiServer, request::ApiRequest, store::State};
 
 /// The connection broke.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("connection reset by peer")]
 pub struct Cut;
 
-/// The body of an answer: a single frame, or the stream of a watch.
-pub enum AnswerBody {
-    /// One frame.
-    Whole(Option<Bytes>),
-    /// A frame for each event.
-    Stream(mpsc::UnboundedReceiver<Result<Bytes, Cut>>),
-}
-
-impl http_body::Body for AnswerBody {
-    type Data = Bytes;
-    type Error = Cut;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
-        match &mut *self {
-            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Stream(lines) => lines.poll_recv(cx).map(|line| line.map(|line| line.map(Frame::data))),
-        }
-    }
-}
+/// The body of an answer: one frame, or a frame for each event of a watch.
+pub type AnswerBody = UnsyncBoxBody<Bytes, Cut>;
 
 /// Whether the server is reachable, and the connections that it has accepted.
 #[derive(Default)]
@@ -132,8 +109,8 @@ impl Connection {
     pub async fn send(self, request: Request<Body>) -> Result<Response<AnswerBody>, Cut> {
         self.server.with(reach)?;
         match ApiRequest::read(&self.instance, request).await {
-            Ok(request) => accept(&self.server.shared, Arc::new(request)).await,
-            Err(answer) => Ok(answer.into_response(&self.server.shared)),
+            Ok(request) => self.server.accept(Arc::new(request)).await,
+            Err(answer) => Ok(answer.into_response(&self.server, false)),
         }
     }
 

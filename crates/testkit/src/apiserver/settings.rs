@@ -17,7 +17,7 @@ pub struct Settings {
     pub honour_timeout: bool,
     /// The maximum number of items on a page of a list, even with a higher limit.
     pub page: usize,
-    /// Resources (qualified) whose CRD is not installed.
+    /// Resources whose CRD is not installed.
     pub unserved: BTreeSet<&'static str>,
 }
 

@@ -30,7 +30,7 @@ impl Status {
             504 => ("Timeout", "Timeout: request did not complete within the allotted timeout"),
             _ => ("InternalError", "Internal error occurred: injected by the test"),
         };
-        let details = if code == 404 { json!({}) } else { Value::Null };
+        let details = if matches!(code, 404 | 504) { json!({}) } else { Value::Null };
         Self::new(code, reason, message.to_owned(), details)
     }
 
@@ -38,8 +38,9 @@ impl Status {
         Self { code, reason, message, details }
     }
 
-    fn about(kind: &Kind, name: &str) -> Value {
-        let mut details = json!({ "kind": kind.plural });
+    /// The details about an object. `called` is its kind or its resource: the real server is not consistent.
+    pub fn about(kind: &Kind, called: &str, name: &str) -> Value {
+        let mut details = json!({ "kind": called });
         if !name.is_empty() {
             details["name"] = name.into();
         }
@@ -51,15 +52,15 @@ impl Status {
 
     /// 404: no such object.
     pub fn not_found(kind: &Kind, name: &str) -> Self {
-        let message = format!("{} \"{name}\" not found", kind.qualified);
-        Self::new(404, "NotFound", message, Self::about(kind, name))
+        let message = format!("{} \"{name}\" not found", kind.qualified(kind.plural));
+        Self::new(404, "NotFound", message, Self::about(kind, kind.plural, name))
     }
 
     /// 409: the name is taken. With `generateName` in the object, the message of the real server says that it
     /// could not generate a name.
     pub fn already_exists(kind: &Kind, name: &str, generated: bool, terminating: bool) -> Self {
-        let mut message = format!("{} \"{name}\" already exists", kind.qualified);
-        let mut details = Self::about(kind, name);
+        let mut message = format!("{} \"{name}\" already exists", kind.qualified(kind.plural));
+        let mut details = Self::about(kind, kind.plural, name);
         if generated {
             message += ", the server was not able to generate a unique name for the object";
             details["retryAfterSeconds"] = 1.into();
@@ -70,64 +71,43 @@ impl Status {
         Self::new(409, "AlreadyExists", message, details)
     }
 
-    /// 409 with reason Conflict.
-    pub fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified);
-        Self::new(409, "Conflict", message, Self::about(kind, name))
+    fn conflict(kind: &Kind, called: &str, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified(called));
+        Self::new(409, "Conflict", message, Self::about(kind, called, name))
     }
 
     /// 409: the resourceVersion that the client sent is not the stored one.
     pub fn modified(kind: &Kind, name: &str) -> Self {
-        Self::conflict(
-            kind,
-            name,
-            "the object has been modified; please apply your changes to the latest version and \
-             try again",
-        )
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(kind, kind.plural, name, why)
     }
 
-    /// 409: a precondition of a delete does not hold. Here the real server names the kind; everywhere else
-    /// it names the resource.
+    /// 409: a precondition of a delete does not hold. Here the real server names the kind.
     pub fn precondition(kind: &Kind, name: &str, why: &str) -> Self {
-        let qualified = kind.qualified_kind();
-        let mut status = Self::conflict(kind, name, why);
-        status.message = format!("Operation cannot be fulfilled on {qualified} \"{name}\": {why}");
-        status.details["kind"] = kind.kind.into();
-        status
+        Self::conflict(kind, kind.kind, name, why)
     }
 
     /// 422: one field is wrong. `cause` is the reason of that field's entry in `details.causes`.
     pub fn invalid(kind: &Kind, name: &str, field: &str, cause: &str, why: &str) -> Self {
-        let qualified = kind.qualified_kind();
-        let message = format!("{qualified} \"{name}\" is invalid: {field}: {why}");
-        let mut details = json!({
-            "kind": kind.kind,
-            "causes": [{ "reason": cause, "message": why, "field": field }],
-        });
-        if !name.is_empty() {
-            details["name"] = name.into();
-        }
-        if !kind.group.is_empty() {
-            details["group"] = kind.group.into();
-        }
+        let message = format!("{} \"{name}\" is invalid: {field}: {why}", kind.qualified(kind.kind));
+        let mut details = Self::about(kind, kind.kind, name);
+        details["causes"] = json!([{ "reason": cause, "message": why, "field": field }]);
         Self::new(422, "Invalid", message, details)
     }
 
-    /// 422: the options of a request are wrong.
-    pub fn invalid_options(options: &str, field: &str, cause: &str, why: &str) -> Self {
-        let message = format!("{options}.meta.k8s.io \"\" is invalid: {field}: {why}");
-        let details = json!({
-            "group": "meta.k8s.io",
-            "kind": options,
-            "causes": [{ "reason": cause, "message": why, "field": field }],
-        });
+    /// 422: an apply without a field manager.
+    pub fn no_field_manager() -> Self {
+        let (field, why) = ("fieldManager", "Required value: is required for apply patch");
+        let message = format!("PatchOptions.meta.k8s.io \"\" is invalid: {field}: {why}");
+        let causes = json!([{ "reason": "FieldValueRequired", "message": why, "field": field }]);
+        let details = json!({ "group": "meta.k8s.io", "kind": "PatchOptions", "causes": causes });
         Self::new(422, "Invalid", message, details)
     }
 
     /// 403, with this explanation.
     pub fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
-        let message = format!("{} \"{name}\" is forbidden: {why}", kind.qualified);
-        Self::new(403, "Forbidden", message, Self::about(kind, name))
+        let message = format!("{} \"{name}\" is forbidden: {why}", kind.qualified(kind.plural));
+        Self::new(403, "Forbidden", message, Self::about(kind, kind.plural, name))
     }
 
     /// 403 with cause NamespaceTerminating.
@@ -161,9 +141,8 @@ impl Status {
 
     /// 504: the deadline of the request passed before it was executed.
     pub fn timeout() -> Self {
-        let message = "Timeout: request did not complete within requested timeout - context \
-                       deadline exceeded";
-        Self::new(504, "Timeout", message.to_owned(), json!({}))
+        let message = "Timeout: request did not complete within requested timeout - context deadline exceeded";
+        Self { message: message.to_owned(), ..Self::of_code(504) }
     }
 
     /// The JSON of the response.

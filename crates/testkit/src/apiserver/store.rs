@@ -7,12 +7,12 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
+use tokio::sync::watch::Sender;
 
 use super::{
     admission::Admission,
     clock::Clock,
-    faults::{Coverage, Faults},
-    gc::Dependents,
+    faults::{Coverage, Rule},
     jobs::Jobs,
     kinds::{Kind, NAMESPACES, PODS, PODSETS},
     kubelet::Kubelet,
@@ -20,12 +20,13 @@ use super::{
     object,
     observers::Observers,
     quorum::Quorum,
+    read::List,
     service::Listener,
     settings::Settings,
     watch::Watches,
 };
 
-/// The key of an object: qualified resource, namespace, name.
+/// The key of an object: resource, namespace, name.
 pub type Key = (&'static str, String, String);
 
 /// What happened to an object.
@@ -85,13 +86,17 @@ pub struct State {
     pub keys_by_uid: BTreeMap<String, Key>,
     pub resource_version: u64,
     pub history: Vec<Change>,
+    /// All lists that were read.
+    pub lists: Vec<List>,
+    /// Wakes the tests that wait for a change.
+    pub changes: Sender<()>,
     pub watches: Watches,
-    pub faults: Faults,
+    /// The rules in force, in the order in which the test added them.
+    pub faults: Vec<Arc<Rule>>,
     pub coverage: Coverage,
     pub quorum: Quorum,
     pub log: Vec<LoggedRequest>,
     pub jobs: Jobs,
-    pub dependents: Dependents,
     pub admission: Admission,
     pub kubelet: Kubelet,
     pub observers: Observers,
@@ -110,13 +115,14 @@ impl State {
             // Not 0: to a client, resourceVersion 0 means "any".
             resource_version: 1,
             history: Vec::new(),
+            lists: Vec::new(),
+            changes: Sender::new(()),
             watches: Watches::default(),
-            faults: Faults::default(),
+            faults: Vec::new(),
             coverage: Coverage::default(),
             quorum: Quorum::default(),
             log: Vec::new(),
             jobs: Jobs::default(),
-            dependents: Dependents::default(),
             admission: Admission::default(),
             kubelet: Kubelet::default(),
             observers: Observers::default(),
@@ -133,7 +139,7 @@ impl State {
             return;
         }
         let namespace = json!({ "metadata": { "name": name } });
-        if let Err(status) = self.create_object(&NAMESPACES, "", namespace, "user") {
+        if let Err(status) = self.create_object(&NAMESPACES, "", namespace, "user", false) {
             panic!("the namespace was rejected: {}", status.message);
         }
     }
@@ -162,7 +168,7 @@ impl State {
     pub fn of_kind(&self, kind: &'static Kind, namespace: &str) -> impl Iterator<Item = &Arc<Value>> {
         self.objects
             .range(key(kind, namespace, "")..)
-            .take_while(move |(k, _)| k.0 == kind.qualified)
+            .take_while(move |(k, _)| k.0 == kind.plural)
             .filter(move |(k, _)| namespace.is_empty() || k.1 == namespace)
             .map(|(_, object)| object)
     }
@@ -174,12 +180,11 @@ impl State {
 
     /// Stores an object with the next resourceVersion. An object equal to the stored one changes
     /// nothing, as in the real server.
-    pub fn put(&mut self, kind: &'static Kind, mut object: Value, by: &str) -> Arc<Value> {
-        let key = key(kind, object::namespace(&object), object::name(&object));
+    pub fn put(&mut self, mut object: Value, by: &str) -> Arc<Value> {
+        let key = key(Kind::of(&object), object::namespace(&object), object::name(&object));
         let before = self.objects.get(&key).cloned();
         if let Some(stored) = &before {
-            let version = object::meta(stored, "resourceVersion").to_owned();
-            object::meta_mut(&mut object).insert("resourceVersion".to_owned(), version.into());
+            object["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
             if **stored == object {
                 return Arc::clone(stored);
             }
@@ -188,40 +193,32 @@ impl State {
         self.keys_by_uid.insert(object::uid(&object).to_owned(), key.clone());
         self.objects.insert(key, Arc::clone(&object));
         let change = if before.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
-        self.record(kind, change, Arc::clone(&object), before, by);
+        self.record(change, Arc::clone(&object), before, by);
         object
     }
 
     /// Removes an object from the store. Its last state gets the resourceVersion of the deletion.
-    pub fn remove(&mut self, kind: &'static Kind, stored: &Value, by: &str) -> Arc<Value> {
-        let key = key(kind, object::namespace(stored), object::name(stored));
+    pub fn remove(&mut self, stored: &Value, by: &str) -> Arc<Value> {
+        let key = key(Kind::of(stored), object::namespace(stored), object::name(stored));
         let before = self.objects.remove(&key);
         let last = self.version(stored.clone());
         self.keys_by_uid.remove(object::uid(stored));
-        self.record(kind, ChangeKind::Deleted, Arc::clone(&last), before, by);
+        self.record(ChangeKind::Deleted, Arc::clone(&last), before, by);
         last
     }
 
     fn version(&mut self, mut object: Value) -> Arc<Value> {
         self.resource_version += 1;
-        let version = self.resource_version.to_string();
-        object::meta_mut(&mut object).insert("resourceVersion".to_owned(), version.into());
+        object["metadata"]["resourceVersion"] = self.resource_version.to_string().into();
         Arc::new(object)
     }
 
-    fn record(
-        &mut self,
-        kind: &'static Kind,
-        change: ChangeKind,
-        object: Arc<Value>,
-        before: Option<Arc<Value>>,
-        by: &str,
-    ) {
+    fn record(&mut self, change: ChangeKind, object: Arc<Value>, before: Option<Arc<Value>>, by: &str) {
         let change = Change {
             at: self.clock.elapsed(),
             resource_version: self.resource_version,
             change,
-            kind,
+            kind: Kind::of(&object),
             object,
             before,
             by: by.to_owned(),
@@ -231,10 +228,11 @@ impl State {
         self.kubelet_sees(&change);
         self.collector_sees(&change);
         self.history.push(change);
+        self.changes.send_replace(());
     }
 }
 
 /// The key of an object.
 pub fn key(kind: &'static Kind, namespace: &str, name: &str) -> Key {
-    (kind.qualified, namespace.to_owned(), name.to_owned())
+    (kind.plural, namespace.to_owned(), name.to_owned())
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{ApiServer, admission::Quota, kinds::PODS, kubelet::PodScript, object, status::Status};
+use super::{ApiServer, kinds::PODS, kubelet::PodScript, object, status::Status};
 
 impl ApiServer {
     /// Sets the script of all pods, from their next step on.
@@ -26,7 +26,7 @@ impl ApiServer {
     }
 
     fn finish(&self, namespace: &str, name: &str, success: bool) {
-        self.act(|state| {
+        self.with(|state| {
             let uid = object::uid(&state.expect(&PODS, namespace, name)).to_owned();
             state.finish_pod(&uid, success);
         });
@@ -34,28 +34,25 @@ impl ApiServer {
 
     /// Makes a failed pod run again, which no real kubelet should do.
     pub fn run_again(&self, namespace: &str, name: &str) {
-        self.act(|state| {
+        self.with(|state| {
             let mut pod = (*state.expect(&PODS, namespace, name)).clone();
             pod["status"]["phase"] = "Running".into();
-            state.put(&PODS, pod.clone(), "kubelet");
+            state.put(pod.clone(), "kubelet");
             state.set_ready(object::uid(&pod), true);
         });
     }
 
     /// Makes a running pod ready or unready.
     pub fn set_ready(&self, namespace: &str, name: &str, ready: bool) {
-        self.act(|state| {
+        self.with(|state| {
             let uid = object::uid(&state.expect(&PODS, namespace, name)).to_owned();
             state.set_ready(&uid, ready);
         });
     }
 
     /// Allows at most this many pods in a namespace.
-    pub fn set_quota(&self, namespace: &str, name: &str, pods: usize) {
-        self.with(|state| {
-            let quota = Quota { name: name.to_owned(), pods, action: state.coverage.place_fault() };
-            state.admission.quotas.insert(namespace.to_owned(), quota);
-        });
+    pub fn set_quota(&self, namespace: &str, pods: usize) {
+        self.with(|state| state.admission.quotas.insert(namespace.to_owned(), (pods, state.coverage.place_fault())));
     }
 
     pub fn lift_quota(&self, namespace: &str) {

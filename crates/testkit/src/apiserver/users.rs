@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use super::{
     ApiServer,
-    delete::DeleteOptions,
     kinds::{Kind, LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
     object,
     status::Status,
@@ -13,14 +12,17 @@ use super::{
 
 const USER: &str = "user";
 
+/// The label by which the operator watches its pods.
+pub const LABEL: &str = "app.kubernetes.io/managed-by";
+
 impl ApiServer {
     pub fn create_namespace(&self, name: &str) {
-        self.act(|state| state.ensure_namespace(name));
+        self.with(|state| state.ensure_namespace(name));
     }
 
     /// Deletes a namespace with all its objects.
     pub fn delete_namespace(&self, name: &str) {
-        self.delete(&NAMESPACES, "", name, None);
+        self.delete(&NAMESPACES, "", name, &Value::Null);
     }
 
     /// Creates a PodSet, and its namespace if needed. Returns its UID.
@@ -36,12 +38,7 @@ impl ApiServer {
 
     /// Creates a pod without an owner. Returns its UID.
     pub fn create_pod(&self, namespace: &str, name: &str, labels: Value) -> String {
-        self.create(&PODS, namespace, unowned_pod(name, labels))
-    }
-
-    /// Creates a pod without an owner. Returns whether the API server accepted it.
-    pub fn try_to_create_pod(&self, namespace: &str, name: &str, labels: Value) -> bool {
-        self.try_to_create(&PODS, namespace, unowned_pod(name, labels)).is_ok()
+        self.create(&PODS, namespace, pod(json!({ "name": name, "labels": labels })))
     }
 
     /// Creates an object. Returns its UID. Panics if the API server rejects it.
@@ -54,9 +51,9 @@ impl ApiServer {
 
     /// Creates an object. Returns its UID, or the rejection by the API server.
     pub fn try_to_create(&self, kind: &'static Kind, namespace: &str, object: Value) -> Result<String, Status> {
-        self.act(|state| {
+        self.with(|state| {
             state.ensure_namespace(namespace);
-            let created = state.create_object(kind, namespace, object, USER)?;
+            let created = state.create_object(kind, namespace, object, USER, false)?;
             Ok(object::uid(&created).to_owned())
         })
     }
@@ -78,31 +75,31 @@ impl ApiServer {
 
     /// Deletes a PodSet. The garbage collector deletes its pods.
     pub fn delete_podset(&self, namespace: &str, name: &str) {
-        self.delete(&PODSETS, namespace, name, Some("Background"));
+        self.delete(&PODSETS, namespace, name, &json!({ "propagationPolicy": "Background" }));
     }
 
     /// Deletes a PodSet and orphans its pods.
     pub fn orphan_podset(&self, namespace: &str, name: &str) {
-        self.delete(&PODSETS, namespace, name, Some("Orphan"));
+        self.delete(&PODSETS, namespace, name, &json!({ "propagationPolicy": "Orphan" }));
     }
 
     /// Deletes a PodSet once its pods are gone.
     pub fn delete_podset_in_foreground(&self, namespace: &str, name: &str) {
-        self.delete(&PODSETS, namespace, name, Some("Foreground"));
+        self.delete(&PODSETS, namespace, name, &json!({ "propagationPolicy": "Foreground" }));
     }
 
     pub fn delete_pod(&self, namespace: &str, name: &str) {
-        self.delete(&PODS, namespace, name, None);
+        self.delete(&PODS, namespace, name, &Value::Null);
     }
 
     /// Deletes a pod with grace period 0: it is gone at once.
     pub fn kill_pod(&self, namespace: &str, name: &str) {
-        let options = DeleteOptions { grace_period: Some(0), ..DeleteOptions::default() };
-        self.delete_with(&PODS, namespace, name, &options);
+        self.delete(&PODS, namespace, name, &json!({ "gracePeriodSeconds": 0 }));
     }
 
-    pub fn strip_label(&self, namespace: &str, pod: &str, label: &str) {
-        self.patch(&PODS, namespace, pod, json!({ "metadata": { "labels": { label: null } } }));
+    /// Removes the watched label from a pod.
+    pub fn strip_label(&self, namespace: &str, pod: &str) {
+        self.patch(&PODS, namespace, pod, json!({ "metadata": { "labels": { LABEL: null } } }));
     }
 
     /// Adds the condition DisruptionTarget to a pod's status.
@@ -120,25 +117,19 @@ impl ApiServer {
         self.patch(&PODS, namespace, pod, json!({ "metadata": { "ownerReferences": null } }));
     }
 
-    pub fn delete_lease(&self, namespace: &str, name: &str) {
-        self.delete(&LEASES, namespace, name, None);
+    /// Replaces the spec of a Lease, or deletes the Lease.
+    pub fn edit_lease(&self, (namespace, name): (&str, &str), spec: Option<Value>) {
+        match spec {
+            Some(spec) => self.edit(&LEASES, namespace, name, "", |lease| lease["spec"] = spec),
+            None => self.delete(&LEASES, namespace, name, &Value::Null),
+        }
     }
 
-    /// Replaces the spec of the Lease.
-    pub fn overwrite_lease(&self, namespace: &str, name: &str, spec: Value) {
-        self.edit(&LEASES, namespace, name, "", |lease| lease["spec"] = spec);
-    }
-
-    pub fn delete(&self, kind: &'static Kind, namespace: &str, name: &str, policy: Option<&str>) {
-        let propagation = policy.map(str::to_owned);
-        let options = DeleteOptions { propagation, ..DeleteOptions::default() };
-        self.delete_with(kind, namespace, name, &options);
-    }
-
-    fn delete_with(&self, kind: &'static Kind, namespace: &str, name: &str, options: &DeleteOptions) {
-        self.act(|state| {
+    /// Deletes an object with these DeleteOptions.
+    pub fn delete(&self, kind: &'static Kind, namespace: &str, name: &str, options: &Value) {
+        self.with(|state| {
             let stored = state.expect(kind, namespace, name);
-            if let Err(status) = state.delete_object(kind, &stored, options, USER) {
+            if let Err(status) = state.delete_object(&stored, options, USER) {
                 panic!("the user's delete was rejected: {}", status.message);
             }
         });
@@ -153,22 +144,18 @@ impl ApiServer {
         subresource: &str,
         change: impl FnOnce(&mut Value),
     ) {
-        self.act(|state| {
+        self.with(|state| {
             let stored = state.expect(kind, namespace, name);
             let mut new = (*stored).clone();
             change(&mut new);
-            if let Err(status) = state.replace(kind, subresource, &stored, new, USER) {
+            if let Err(status) = state.replace(subresource, &stored, new, USER) {
                 panic!("the user's edit was rejected: {}", status.message);
             }
         });
     }
 }
 
-/// A pod without an owner. Null stands for no labels.
-fn unowned_pod(name: &str, labels: Value) -> Value {
-    let labels = if labels.is_null() { json!({}) } else { labels };
-    json!({
-        "metadata": { "name": name, "labels": labels },
-        "spec": { "containers": [{ "name": "main", "image": "example.com/main" }] },
-    })
+/// A pod with this metadata.
+pub fn pod(metadata: Value) -> Value {
+    json!({ "metadata": metadata, "spec": { "containers": [{ "name": "main", "image": "example.com/main" }] } })
 }

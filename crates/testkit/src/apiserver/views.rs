@@ -8,8 +8,9 @@ use tokio::time::{Instant, sleep_until};
 use super::{
     ApiServer,
     kinds::{EVENTS, Kind, PODS, PODSETS},
+    log::LoggedRequest,
     object,
-    select::Requests,
+    store::Change,
 };
 
 /// How many lines of the log and of the history a failed wait shows.
@@ -80,7 +81,7 @@ impl ApiServer {
         let caller = Location::caller();
         async move {
             let end = Instant::now() + timeout;
-            let mut changes = self.changes();
+            let mut changes = self.with(|state| state.changes.subscribe());
             loop {
                 changes.mark_unchanged();
                 if holds(self) {
@@ -99,12 +100,10 @@ impl ApiServer {
 
     /// The last requests and changes.
     pub fn recently(&self) -> String {
-        let requests = self.requests(&Requests::all());
-        let skip = requests.len().saturating_sub(SHOWN);
-        let requests: Vec<String> = requests[skip..].iter().map(|r| r.line()).collect();
-        let changes = self.changes_where(|_| true);
-        let skip = changes.len().saturating_sub(SHOWN);
-        let changes: Vec<String> = changes[skip..].iter().map(ToString::to_string).collect();
-        format!("last requests:\n{}\nlast changes:\n{}", requests.join("\n"), changes.join("\n"))
+        self.with(|state| {
+            let requests: Vec<_> = state.log.iter().rev().take(SHOWN).map(LoggedRequest::line).rev().collect();
+            let changes: Vec<_> = state.history.iter().rev().take(SHOWN).map(Change::to_string).rev().collect();
+            format!("last requests:\n{}\nlast changes:\n{}", requests.join("\n"), changes.join("\n"))
+        })
     }
 }

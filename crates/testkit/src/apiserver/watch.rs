@@ -7,17 +7,18 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     faults::{WatchMode, WatchScope},
     ice::Ice,
+    kinds::Kind,
+    object,
+    read::{Selector, presented, shown_as},
     request::ApiRequest,
     status::Status,
-    store::{Change, State},
-    window::Window,
+    store::{Change, ChangeKind, State},
 };
 
 /// From a change to the arrival of its event.
@@ -25,27 +26,32 @@ const LATENCY: Duration = Duration::from_millis(2);
 
 /// How many of its last events a watch can replay.
 const REPLAYABLE: usize = 200;
+
 /// A message to the task in `feed.rs`.
 #[derive(Clone, Debug)]
 pub enum Delivery {
-    /// A line that arrives no earlier than this instant.
-    Line(Instant, Line),
+    /// An event that arrives no earlier than this instant.
+    Event(Instant, Event),
     /// The stream ends like after a timeout.
     End,
     /// The connection breaks.
     Cut,
 }
 
+/// An event of a watch.
 #[derive(Clone, Debug)]
-pub struct Line {
-    pub bytes: Bytes,
-    /// The object of the event, unless it is metadata alone, and whether the object is gone or no longer selected.
-    pub object: Option<(Arc<Value>, bool)>,
+pub struct Event {
+    /// ADDED, MODIFIED, DELETED, BOOKMARK or ERROR.
+    pub what: &'static str,
+    pub object: Arc<Value>,
+    pub metadata_only: bool,
 }
 
-impl From<Bytes> for Line {
-    fn from(bytes: Bytes) -> Self {
-        Line { bytes, object: None }
+impl Event {
+    /// Its line in the response.
+    pub fn line(&self) -> String {
+        let object = if self.metadata_only { &presented(&self.object, true) } else { &*self.object };
+        format!("{{\"type\":\"{}\",\"object\":{object}}}\n", self.what)
     }
 }
 
@@ -67,20 +73,73 @@ pub struct Watches {
     pub ice: BTreeMap<String, Ice>,
 }
 
-struct Watcher {
+/// An open watch.
+pub struct Watcher {
     instance: String,
-    window: Window,
+    kind: &'static Kind,
+    /// Empty for all.
+    namespace: String,
+    selector: Selector,
+    metadata_only: bool,
     deliveries: mpsc::UnboundedSender<Delivery>,
-    sent: VecDeque<Line>,
-    held: Vec<Line>,
+    sent: VecDeque<Event>,
+    held: Vec<Event>,
     /// The action that made it half-open.
     stalled: Option<&'static str>,
 }
 
 impl Watcher {
-    fn deliver(&self, line: Line, delay: Duration) {
-        // Fails only if the task in `feed.rs` has ended, which also closes the watch.
-        let _ = self.deliveries.send(Delivery::Line(Instant::now() + delay, line));
+    /// Sends this to the task in `feed.rs`.
+    pub fn deliver(&self, delivery: Delivery) {
+        // Fails only if the task has ended, which also closes the watch.
+        let _ = self.deliveries.send(delivery);
+    }
+
+    /// Sends the last `count` events again.
+    pub fn replay(&self, count: usize) {
+        let skip = self.sent.len().saturating_sub(count);
+        for event in self.sent.iter().skip(skip) {
+            self.deliver(Delivery::Event(Instant::now() + LATENCY, event.clone()));
+        }
+    }
+
+    /// Answers 410 and ends.
+    pub fn expire(&self) {
+        let gone = Status::expired("too old resource version: 1 (2)").to_value();
+        self.deliver(Delivery::Event(
+            Instant::now(),
+            Event { what: "ERROR", object: gone.into(), metadata_only: false },
+        ));
+        self.deliver(Delivery::End);
+    }
+
+    fn selects(&self, object: &Value) -> bool {
+        (self.namespace.is_empty() || object::namespace(object) == self.namespace) && self.selector.matches(object)
+    }
+
+    fn event(&self, what: &'static str, object: &Arc<Value>) -> Event {
+        Event { what, object: Arc::clone(object), metadata_only: self.metadata_only }
+    }
+
+    /// The event for a change: ADDED for an object that is selected from now on, DELETED for one that no longer is.
+    fn sees(&self, change: &Change) -> Option<Event> {
+        if *change.kind != *self.kind {
+            return None;
+        }
+        let is_gone = change.change == ChangeKind::Deleted;
+        let before = change.before.as_ref().filter(|object| self.selects(object));
+        match (before, !is_gone && self.selects(&change.object)) {
+            (None, false) => None,
+            (None, true) => Some(self.event("ADDED", &change.object)),
+            (Some(_), true) => Some(self.event("MODIFIED", &change.object)),
+            (Some(_), false) if is_gone => Some(self.event("DELETED", &change.object)),
+            // An object that no longer matches the selector: its former state, with the new resourceVersion.
+            (Some(before), false) => {
+                let mut last = (**before).clone();
+                last["metadata"]["resourceVersion"] = change.resource_version.to_string().into();
+                Some(self.event("DELETED", &last.into()))
+            }
+        }
     }
 }
 
@@ -97,26 +156,28 @@ pub struct Opened {
 impl State {
     pub fn watch(&mut self, request: &ApiRequest) -> Result<Opened, Status> {
         let (sender, deliveries) = mpsc::unbounded_channel();
-        let window = Window::of(request)?;
-        let seconds = request.query("timeoutSeconds").parse();
-        let seconds = seconds.map_err(|_| Status::bad_request("this API server needs timeoutSeconds"))?;
-        if request.query("allowWatchBookmarks") != "true" {
-            return Err(Status::bad_request("this API server needs allowWatchBookmarks"));
-        }
-        let lines = self.first_lines(&window, request);
         let watcher = Watcher {
             instance: request.instance.clone(),
-            window,
+            kind: request.kind,
+            namespace: request.namespace.clone(),
+            selector: Selector::of(request)?,
+            metadata_only: request.metadata_only(),
             deliveries: sender,
             sent: VecDeque::new(),
             held: Vec::new(),
             stalled: None,
         };
+        let seconds = request.query("timeoutSeconds").parse();
+        let seconds = seconds.map_err(|_| Status::bad_request("this API server needs timeoutSeconds"))?;
+        if request.query("allowWatchBookmarks") != "true" {
+            return Err(Status::bad_request("this API server needs allowWatchBookmarks"));
+        }
+        let events = self.first_events(&watcher, request);
         self.watches.opened += 1;
         let id = self.watches.opened;
         self.watches.open.insert(id, watcher);
-        for line in lines {
-            self.send_line(id, line);
+        for event in events {
+            self.send(id, event);
         }
         Ok(Opened {
             id,
@@ -128,117 +189,83 @@ impl State {
     }
 
     /// The first events of a watch: the current objects, or the changes since its resourceVersion.
-    fn first_lines(&self, window: &Window, request: &ApiRequest) -> Vec<Line> {
+    fn first_events(&self, watcher: &Watcher, request: &ApiRequest) -> Vec<Event> {
         let version: u64 = request.query("resourceVersion").parse().unwrap_or(0);
         if version > 0 {
             let since = self.history.partition_point(|c| c.resource_version <= version);
-            return self.history[since..].iter().filter_map(|c| Some(window.sight(c)?.line(c))).collect();
+            return self.history[since..].iter().filter_map(|change| watcher.sees(change)).collect();
         }
-        let present = self.of_kind(window.kind, &window.namespace);
-        present.filter(|o| window.contains(o)).map(|o| window.present(o)).collect()
+        let present = self.of_kind(watcher.kind, &watcher.namespace);
+        present.filter(|object| watcher.selects(object)).map(|object| watcher.event("ADDED", object)).collect()
     }
 
     /// Sends the event of a change to each watch that sees it.
     pub fn watch_change(&mut self, change: &Change) {
-        let seen = self.watches.open.iter().filter_map(|(id, watcher)| Some((*id, watcher.window.sight(change)?)));
-        let mut lines = BTreeMap::new();
-        for (id, sight) in seen.collect::<Vec<_>>() {
-            let line = lines.entry(sight).or_insert_with(|| sight.line(change)).clone();
-            self.send_line(id, line);
+        let seen = self.watches.open.iter().filter_map(|(id, watcher)| Some((*id, watcher.sees(change)?)));
+        for (id, event) in seen.collect::<Vec<_>>() {
+            self.send(id, event);
         }
     }
 
-    /// Sends a line, subject to the faults in force.
-    fn send_line(&mut self, id: u64, line: Line) {
+    /// Sends an event, subject to the faults in force.
+    fn send(&mut self, id: u64, event: Event) {
         let mut delay = self.latency(LATENCY);
         let mode = self.watch_mode(id);
-        let Some(watcher) = self.watches.open.get_mut(&id) else {
-            return;
-        };
-        if let (Some((WatchMode::Stall, action)), None) = (mode, watcher.stalled) {
-            watcher.stalled = Some(action);
-        }
-        if let Some(action) = watcher.stalled.or(mode.map(|(_, action)| action)) {
+        let Some(watcher) = self.watches.open.get_mut(&id) else { return };
+        if let Some((mode, action)) = mode {
             self.coverage.hit(action);
+            match mode {
+                WatchMode::Stall => return,
+                WatchMode::Hold => return watcher.held.push(event),
+                WatchMode::Delay(more) => delay += more,
+            }
         }
-        match mode {
-            _ if watcher.stalled.is_some() => return,
-            Some((WatchMode::Hold, _)) => return watcher.held.push(line),
-            Some((WatchMode::Delay(more), _)) => delay += more,
-            Some((WatchMode::Stall, _)) | None => {}
-        }
-        watcher.sent.push_back(line.clone());
+        watcher.sent.push_back(event.clone());
         if watcher.sent.len() > REPLAYABLE {
             watcher.sent.pop_front();
         }
-        watcher.deliver(line, delay);
+        watcher.deliver(Delivery::Event(Instant::now() + delay, event));
     }
 
-    fn watch_mode(&self, id: u64) -> Option<(WatchMode, &'static str)> {
-        let watcher = self.watches.open.get(&id)?;
-        let covers = |scope: &WatchScope| scope.covers(&watcher.instance, watcher.window.kind.plural);
-        self.watches.modes.iter().rev().find(|mode| covers(&mode.scope)).map(|mode| (mode.mode, mode.action))
+    /// The fault in force for a watch, and the action that placed it. A half-open connection stays half-open.
+    fn watch_mode(&mut self, id: u64) -> Option<(WatchMode, &'static str)> {
+        let watcher = self.watches.open.get_mut(&id)?;
+        let covers = |mode: &&ModeInForce| mode.scope.covers(&watcher.instance, watcher.kind.plural);
+        let mode = self.watches.modes.iter().rev().find(covers).map(|mode| (mode.mode, mode.action));
+        if let Some((WatchMode::Stall, action)) = mode {
+            watcher.stalled.get_or_insert(action);
+        }
+        watcher.stalled.map(|action| (WatchMode::Stall, action)).or(mode)
     }
 
     /// The open watches that a scope covers, in the order in which they opened.
-    pub fn watches_in(&self, scope: &WatchScope) -> Vec<u64> {
-        let covered = |w: &Watcher| scope.covers(&w.instance, w.window.kind.plural);
-        self.watches.open.iter().filter(|(_, w)| covered(w)).map(|(id, _)| *id).collect()
+    pub fn watches_in(&self, scope: &WatchScope) -> impl Iterator<Item = (u64, &Watcher)> {
+        let open = self.watches.open.iter().map(|(id, watcher)| (*id, watcher));
+        open.filter(|(_, watcher)| scope.covers(&watcher.instance, watcher.kind.plural))
     }
 
     /// Applies the fault modes to the open watches in this scope, and releases events that no mode
     /// holds any more.
     pub fn apply_watch_modes(&mut self, scope: &WatchScope) {
-        for id in self.watches_in(scope) {
+        for id in self.watches_in(scope).map(|(id, _)| id).collect::<Vec<_>>() {
             let mode = self.watch_mode(id);
-            let Some(watcher) = self.watches.open.get_mut(&id) else {
-                continue;
-            };
-            if let (Some((WatchMode::Stall, action)), None) = (mode, watcher.stalled) {
-                watcher.stalled = Some(action);
-            }
+            let Some(watcher) = self.watches.open.get_mut(&id) else { continue };
             if !matches!(mode, Some((WatchMode::Hold, _))) {
-                for line in std::mem::take(&mut watcher.held) {
-                    self.send_line(id, line);
+                for event in std::mem::take(&mut watcher.held) {
+                    self.send(id, event);
                 }
             }
         }
-    }
-
-    /// Sends the same delivery to several watches.
-    pub fn deliver_all(&mut self, ids: &[u64], delivery: &Delivery) {
-        for watcher in ids.iter().filter_map(|id| self.watches.open.get(id)) {
-            // Fails only if the stream is closed.
-            let _ = watcher.deliveries.send(delivery.clone());
-        }
-    }
-
-    /// Sends the last `count` events of these watches again.
-    pub fn replay(&mut self, ids: &[u64], count: usize) {
-        for watcher in ids.iter().filter_map(|id| self.watches.open.get(id)) {
-            let skip = watcher.sent.len().saturating_sub(count);
-            for line in watcher.sent.iter().skip(skip) {
-                watcher.deliver(line.clone(), LATENCY);
-            }
-        }
-    }
-
-    /// Answers 410 on these watches and ends them.
-    pub fn expire_watches(&mut self, ids: &[u64]) {
-        let message = format!("too old resource version: 1 ({})", self.resource_version);
-        let gone = Status::expired(message);
-        for watcher in ids.iter().filter_map(|id| self.watches.open.get(id)) {
-            watcher.deliver(watcher.window.error(&gone).into(), Duration::ZERO);
-        }
-        self.deliver_all(ids, &Delivery::End);
     }
 
     /// Sends a bookmark on a watch, behind all events so far.
     pub fn send_bookmark(&mut self, id: u64) {
         // Without a quorum, the store reports no progress.
         if let Some(watcher) = self.watches.open.get(&id).filter(|_| !self.quorum.is_lost()) {
-            let bookmark = watcher.window.bookmark(self.resource_version);
-            self.send_line(id, bookmark.into());
+            let metadata = json!({ "resourceVersion": self.resource_version.to_string(), "creationTimestamp": null });
+            let (kind, api_version) = shown_as(watcher.kind, watcher.metadata_only);
+            let object = json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata });
+            self.send(id, watcher.event("BOOKMARK", &object.into()));
         }
     }
 

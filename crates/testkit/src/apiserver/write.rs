@@ -6,7 +6,7 @@ use rand::{RngExt, rngs::StdRng};
 use serde_json::{Value, json};
 
 use super::{
-    admission::set_defaults,
+    admission::{set_defaults, validate},
     kinds::{ACCESS_REVIEWS, Kind, NAMESPACES, PODS, TOKEN_REVIEWS},
     object,
     request::ApiRequest,
@@ -20,51 +20,42 @@ const OPERATORS_CONDITIONS: [&str; 4] = ["Ready", "Reconciling", "Stalled", "Rep
 impl State {
     /// POST.
     pub fn create(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
-        let kind = request.kind;
-        let mut new = request.body.clone();
-        if request.query("dryRun") == "All" {
-            self.admit_object(kind, &request.namespace, &mut new)?;
-            return Ok(Arc::new(new));
-        }
+        let ApiRequest { kind, namespace, body, instance, .. } = request;
         // Every token is known, and its user may do everything.
-        if [&TOKEN_REVIEWS, &ACCESS_REVIEWS].contains(&kind) {
-            new["status"] = json!({ "authenticated": true, "user": { "username": "me" }, "allowed": true });
-            return Ok(Arc::new(new));
+        if [&TOKEN_REVIEWS, &ACCESS_REVIEWS].contains(kind) {
+            let mut review = body.clone();
+            review["status"] = json!({ "authenticated": true, "user": { "username": "me" }, "allowed": true });
+            return Ok(Arc::new(review));
         }
-        self.create_object(kind, &request.namespace, new, &request.instance)
+        self.create_object(kind, namespace, body.clone(), instance, request.query("dryRun") == "All")
     }
 
-    /// Creates an object as for a client, with admission.
+    /// Completes a new object, runs admission, and stores the object unless it is a dry run.
     pub fn create_object(
         &mut self,
         kind: &'static Kind,
         namespace: &str,
         mut new: Value,
         by: &str,
+        is_dry_run: bool,
     ) -> Result<Arc<Value>, Status> {
-        self.admit_object(kind, namespace, &mut new)?;
-        Ok(self.put(kind, new, by))
-    }
-
-    /// Completes a new object and runs admission.
-    fn admit_object(&mut self, kind: &'static Kind, namespace: &str, new: &mut Value) -> Result<(), Status> {
-        if !["", namespace].contains(&object::namespace(new)) {
+        if !["", namespace].contains(&object::namespace(&new)) {
             let why = "the namespace of the provided object does not match the namespace sent on the request";
             return Err(Status::bad_request(why));
         }
-        if kind.namespaced {
-            object::meta_mut(new).insert("namespace".to_owned(), namespace.into());
+        if *kind != NAMESPACES {
+            new["metadata"]["namespace"] = namespace.into();
         }
-        set_defaults(kind, new);
-        self.prepare_for_create(kind, new);
-        self.admit_create(kind, namespace, new)?;
-        let name = object::name(new);
+        set_defaults(kind, &mut new);
+        self.prepare_for_create(kind, &mut new);
+        self.admit_create(kind, namespace, &mut new)?;
+        let name = object::name(&new);
         if let Some(existing) = self.get(kind, namespace, name) {
             let terminating = object::is_terminating(existing);
-            let generated = !object::meta(new, "generateName").is_empty();
+            let generated = !object::meta(&new, "generateName").is_empty();
             return Err(Status::already_exists(kind, name, generated, terminating));
         }
-        Ok(())
+        Ok(if is_dry_run { Arc::new(new) } else { self.put(new, by) })
     }
 
     fn prepare_for_create(&mut self, kind: &'static Kind, new: &mut Value) {
@@ -80,16 +71,14 @@ impl State {
             let name = object::name(new).to_owned();
             new["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
         }
-        let (uid, now) = (uid(&mut self.random), self.clock.rfc3339());
-        let meta = object::meta_mut(new);
-        for field in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-            meta.remove(field);
-        }
-        meta.insert("uid".to_owned(), uid.into());
-        meta.insert("creationTimestamp".to_owned(), now.into());
-        if kind.custom || *kind == PODS {
-            meta.insert("generation".to_owned(), 1.into());
-        }
+        let has_generation = kind.custom || *kind == PODS;
+        let metadata = json!({
+            "resourceVersion": null, "deletionTimestamp": null, "deletionGracePeriodSeconds": null,
+            "uid": uid(&mut self.random),
+            "creationTimestamp": self.clock.rfc3339(),
+            "generation": has_generation.then_some(1),
+        });
+        json_patch::merge(new, &json!({ "metadata": metadata }));
     }
 
     /// PATCH with a JSON merge patch, of the object or of its status.
@@ -108,7 +97,7 @@ impl State {
             let why = format!("Invalid value: \"{uid}\": field is immutable");
             return Err(Status::invalid(kind, name, "metadata.uid", "FieldValueInvalid", &why));
         }
-        self.replace(kind, &request.subresource, &stored, new, &request.instance)
+        self.replace(&request.subresource, &stored, new, &request.instance)
     }
 
     /// Forced server-side apply of a status, as the operator sends it. Keeps the conditions of other controllers.
@@ -117,8 +106,7 @@ impl State {
     fn apply(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
         let kind = request.kind;
         if request.query("fieldManager").is_empty() {
-            let why = "Required value: is required for apply patch";
-            return Err(Status::invalid_options("PatchOptions", "fieldManager", "FieldValueRequired", why));
+            return Err(Status::no_field_manager());
         }
         if request.subresource != "status" || request.query("force") != "true" {
             return Err(Status::bad_request("this API server supports only a forced apply of a status"));
@@ -135,7 +123,7 @@ impl State {
                 object::set_condition(&mut new, theirs.clone());
             }
         }
-        self.replace(kind, "status", &stored, new, &request.instance)
+        self.replace("status", &stored, new, &request.instance)
     }
 
     /// PATCH.
@@ -155,16 +143,10 @@ impl State {
     }
 
     /// Replaces `stored` with `new`, but keeps the fields that a write to this path cannot change.
-    pub fn replace(
-        &mut self,
-        kind: &'static Kind,
-        subresource: &str,
-        stored: &Arc<Value>,
-        new: Value,
-        by: &str,
-    ) -> Result<Arc<Value>, Status> {
+    pub fn replace(&mut self, subresource: &str, stored: &Value, new: Value, by: &str) -> Result<Arc<Value>, Status> {
+        let kind = Kind::of(stored);
         let mut new = if subresource == "status" {
-            let mut with_status = (**stored).clone();
+            let mut with_status = stored.clone();
             with_status["status"] = new["status"].clone();
             with_status
         } else {
@@ -176,21 +158,20 @@ impl State {
         set_defaults(kind, &mut new);
         let respecified = without_metadata(&new) != without_metadata(stored);
         if kind.custom && subresource.is_empty() && respecified {
-            let next = object::generation(stored) + 1;
-            object::meta_mut(&mut new).insert("generation".to_owned(), next.into());
+            new["metadata"]["generation"] = (object::generation(stored) + 1).into();
         }
-        self.validate(kind, &new)?;
+        validate(kind, &new)?;
         let gone = object::is_terminating(&new)
             && object::finalizers(&new).is_empty()
             && !object::finalizers(stored).is_empty()
             && new["metadata"]["deletionGracePeriodSeconds"] == 0;
         if gone {
-            self.remove(kind, &new, by);
+            self.remove(&new, by);
             // For the last finalizer, kube-apiserver 1.36.3 answers with the resourceVersion from before this write.
             new["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
             return Ok(Arc::new(new));
         }
-        Ok(self.put(kind, new, by))
+        Ok(self.put(new, by))
     }
 }
 
@@ -213,23 +194,10 @@ fn keep_system_fields(kind: &'static Kind, stored: &Value, mut new: Value) -> Va
         "deletionTimestamp",
         "deletionGracePeriodSeconds",
     ];
-    for field in SYSTEM {
-        match &stored["metadata"][field] {
-            Value::Null => object::meta_mut(&mut new).remove(field),
-            value => object::meta_mut(&mut new).insert(field.to_owned(), value.clone()),
-        };
-    }
-    for list in ["labels", "annotations", "ownerReferences", "finalizers"] {
-        let empty = match &new["metadata"][list] {
-            Value::Object(map) => map.is_empty(),
-            Value::Array(items) => items.is_empty(),
-            Value::Null => true,
-            _ => false,
-        };
-        if empty {
-            object::meta_mut(&mut new).remove(list);
-        }
-    }
+    let kept: Value = SYSTEM.iter().map(|field| (*field, stored["metadata"][field].clone())).collect();
+    json_patch::merge(&mut new, &json!({ "metadata": kept }));
+    let is_empty = |value: &Value| value.is_null() || *value == json!([]) || *value == json!({});
+    new["metadata"].as_object_mut().into_iter().for_each(|fields| fields.retain(|_, value| !is_empty(value)));
     if kind.status {
         new["status"] = stored["status"].clone();
     }

@@ -29,7 +29,7 @@ pub async fn run(client: Client, seed: u64) -> Vec<Value> {
     let mut recorder = Recorder::new(client);
     let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
     recorder.send("POST", "/api/v1/namespaces", JSON, object).await;
-    let mut run = Run { recorder, dice: Dice::new([seed, 0]), namespace, known: BTreeMap::new() };
+    let mut run = Run { recorder, dice: Dice::new(seed), namespace, known: BTreeMap::new() };
     for _ in 0..REQUESTS {
         run.one().await;
     }

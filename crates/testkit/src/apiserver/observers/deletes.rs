@@ -2,12 +2,12 @@
 //! no pod that was created after it was sent.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     super::{
@@ -17,15 +17,12 @@ use super::{
         request::{ApiRequest, Verb},
         store::{Change, ChangeKind},
     },
-    Checked, Observer, is_by_replica, is_of_pod,
+    Checked, is_by_replica, is_of_pod,
 };
 
 /// The maximum time from the decision to the sending of a delete: other requests of the same pass come first, each of
 /// up to 10 s, and the process can freeze in between.
 const DECIDED_WITHIN: Duration = Duration::from_secs(60);
-
-/// How many pages of lists are kept: more than a client reads before it reads one of them again.
-const PAGES: usize = 100;
 
 /// How long after its sending a delete may take effect.
 const MAY_LAND: Duration = Duration::from_secs(60);
@@ -33,9 +30,8 @@ const MAY_LAND: Duration = Duration::from_secs(60);
 /// What a client knows about a pod.
 #[derive(Default)]
 struct Pod {
-    name: String,
-    namespace: String,
-    version: u64,
+    /// Its newest state.
+    seen: Value,
     /// The version of the last list without this pod.
     missing_from: u64,
     /// The key of its set.
@@ -43,8 +39,6 @@ struct Pod {
     /// The keys of all sets that it ever belonged to: a delete may be sent a little later than it was decided.
     owners: BTreeSet<String>,
     is_live: bool,
-    /// The fields that come from its template: spec, labels and annotations.
-    body: Value,
     /// Whether it finished, or a webhook changed it when it was created.
     may_be_deleted: bool,
 }
@@ -94,8 +88,6 @@ struct Client {
     views: BTreeMap<String, Vec<View>>,
     /// The deletes that were sent and not rejected, by the UID of the pod.
     deletes: BTreeMap<Arc<str>, Duration>,
-    /// The objects of incomplete lists, by path, selector and token of the next page. Clients use only complete lists.
-    pages: VecDeque<([String; 3], Vec<Value>)>,
 }
 
 #[derive(Default)]
@@ -171,8 +163,8 @@ impl Client {
     fn learn_pod(&mut self, at: Duration, pod: &Value, is_gone: bool) {
         let uid: Arc<str> = object::uid(pod).into();
         let known = self.pods.entry(uid.clone()).or_default();
-        let is_replay = is_gone && object::version(pod) == known.version;
-        if object::version(pod) < known.version || is_replay {
+        let (version, known_version) = (object::version(pod), object::version(&known.seen));
+        if version < known_version || is_gone && version == known_version {
             return;
         }
         let (was_live, former) = (known.is_live, known.owner.take());
@@ -180,14 +172,11 @@ impl Client {
         let mut owners = std::mem::take(&mut known.owners);
         owners.extend(owner.clone());
         *known = Pod {
-            name: object::name(pod).to_owned(),
-            namespace: object::namespace(pod).to_owned(),
-            version: object::version(pod),
+            seen: pod.clone(),
             missing_from: known.missing_from,
             owner: owner.clone(),
             owners,
             is_live: !is_gone && object::is_live(pod),
-            body: json!({ "spec": pod["spec"], "metadata": { "labels": pod["metadata"]["labels"], "annotations": pod["metadata"]["annotations"] } }),
             may_be_deleted: known.may_be_deleted || object::is_finished(pod),
         };
         let is_live = known.is_live;
@@ -209,40 +198,22 @@ impl Client {
         }
     }
 
-    /// Records a page of a list. After the last page, a missing pod is gone, or no longer selected.
-    fn learn_page(&mut self, at: Duration, request: &ApiRequest, list: &Value) {
-        let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
-        let kind = request.kind.kind;
-        let key = |token: &str| [&request.path, request.query("labelSelector"), token].map(str::to_owned);
-        let (token, next) = (request.query("continue"), object::meta(list, "continue"));
-        // A client may read the same page again, and may read two lists at once.
-        let mut all = match self.pages.iter().find(|(known, _)| *known == key(token)) {
-            Some((_, before)) => before.clone(),
-            None if token.is_empty() => Vec::new(),
-            None => return,
-        };
-        all.extend_from_slice(items);
-        if !next.is_empty() {
-            self.pages.push_front((key(next), all));
-            self.pages.truncate(PAGES);
-            return;
+    /// Records a list. A pod that is not in it is gone, or no longer selected.
+    fn learn_list(&mut self, at: Duration, request: &ApiRequest, all: &[&Value], version: u64) {
+        if *request.kind == PODSETS {
+            return all.iter().for_each(|set| self.learn_set(at, set));
         }
-        for item in &all {
-            if kind == "Pod" { self.learn_pod_unless_outdated(at, item, false) } else { self.learn_set(at, item) }
-        }
-        if kind != "Pod" {
-            return;
-        }
+        all.iter().for_each(|pod| self.learn_pod_unless_outdated(at, pod, false));
         let listed: BTreeSet<Arc<str>> = all.iter().map(|item| object::uid(item).into()).collect();
-        let is_in = |pod: &Pod| request.namespace.is_empty() || pod.namespace == request.namespace;
+        let is_in = |pod: &Value| request.namespace.is_empty() || object::namespace(pod) == request.namespace;
         let is_missing = |uid: &Arc<str>, pod: &Pod| {
-            pod.is_live && is_in(pod) && pod.version <= object::version(list) && !listed.contains(uid)
+            pod.is_live && is_in(&pod.seen) && object::version(&pod.seen) <= version && !listed.contains(uid)
         };
         let missing: Vec<Arc<str>> =
             self.pods.iter().filter(|(uid, pod)| is_missing(uid, pod)).map(|(uid, _)| uid.clone()).collect();
         for uid in missing {
             let Some(pod) = self.pods.get_mut(&uid) else { continue };
-            (pod.is_live, pod.missing_from) = (false, object::version(list));
+            (pod.is_live, pod.missing_from) = (false, version);
             if let Some(owner) = pod.owner.clone() {
                 self.change(at, &owner, |view| view.forget(&uid));
             }
@@ -251,14 +222,14 @@ impl Client {
 
     /// The UID of the pod that a delete targets.
     fn target(&self, delete: &ApiRequest) -> Option<Arc<str>> {
-        let is_named = |pod: &Pod| pod.name == delete.name && pod.namespace == delete.namespace;
+        let is_named = |pod: &Value| object::name(pod) == delete.name && object::namespace(pod) == delete.namespace;
         match delete.body["preconditions"]["uid"].as_str() {
             Some(uid) => Some(uid.into()),
             None => self
                 .pods
                 .iter()
-                .filter(|(_, pod)| is_named(pod))
-                .max_by_key(|(_, pod)| pod.version)
+                .filter(|(_, pod)| is_named(&pod.seen))
+                .max_by_key(|(_, pod)| object::version(&pod.seen))
                 .map(|(uid, _)| uid.clone()),
         }
     }
@@ -277,9 +248,9 @@ impl Client {
         let is_outdated = |view: &View| {
             let Some((template, max_unavailable)) = &view.rollout else { return false };
             let others = view.ready.iter().filter(|other| *other != uid && !is_deleting(other)).count() as u64;
-            let is_unlabelled = pod.body["metadata"]["labels"]["controller-revision-hash"].is_null();
+            let is_unlabelled = pod.seen["metadata"]["labels"]["controller-revision-hash"].is_null();
             view.live.contains(uid)
-                && (is_unlabelled || !is_made_of(&pod.body, template))
+                && (is_unlabelled || !is_made_of(&pod.seen, template))
                 && (!view.ready.contains(uid) || others + max_unavailable >= view.wanted)
         };
         // The views that were current within the time.
@@ -290,10 +261,10 @@ impl Client {
     }
 }
 
-impl Observer for Deletes {
-    fn changed(&mut self, change: &Change) -> Checked {
+impl Deletes {
+    pub fn changed(&mut self, change: &Change) {
         if *change.kind != PODS {
-            return Ok(());
+            return;
         }
         let (pod, uid) = (&change.object, object::uid(&change.object).to_owned());
         self.created.entry(uid.clone()).or_insert(change.at);
@@ -301,10 +272,9 @@ impl Observer for Deletes {
         if ends && is_by_replica(change) {
             self.hit.insert((object::namespace(pod).to_owned(), object::name(pod).to_owned()), uid);
         }
-        Ok(())
     }
 
-    fn arrived(&mut self, request: &ApiRequest, at: Duration) -> Checked {
+    pub fn arrived(&mut self, request: &ApiRequest, at: Duration) -> Checked {
         if !is_of_pod(request, Verb::Delete) {
             return Ok(());
         }
@@ -313,7 +283,7 @@ impl Observer for Deletes {
         self.delete(request, at).map_err(unjustified)
     }
 
-    fn executed(&mut self, entry: &LoggedRequest, _: u64) -> Checked {
+    pub fn executed(&mut self, entry: &LoggedRequest) -> Checked {
         let request = &entry.request;
         if !is_of_pod(request, Verb::Delete) || !entry.took_effect() {
             return Ok(());
@@ -324,20 +294,16 @@ impl Observer for Deletes {
         }
         Ok(())
     }
-}
 
-impl Deletes {
     fn client(&mut self, name: &str) -> &mut Client {
         self.clients.entry(name.to_owned()).or_default()
     }
 
-    /// A client receives an event of a watch.
     pub fn received(&mut self, client: &str, object: &Value, is_gone: bool, at: Duration) {
         self.client(client).learn(at, object, is_gone);
     }
 
-    /// A client receives the response to a request.
-    pub fn answered(&mut self, entry: &LoggedRequest, body: &Value, at: Duration) {
+    pub fn answered(&mut self, entry: &LoggedRequest, body: &Value, former: &[Arc<Value>], at: Duration) {
         let request = &entry.request;
         let (code, client) = (entry.answered.unwrap_or_default(), self.client(&request.instance));
         let is_failed_webhook = body["message"].as_str().is_some_and(|words| words.contains("failed calling webhook"));
@@ -359,7 +325,13 @@ impl Deletes {
                 }
             }
             _ if request.metadata_only() => {}
-            Verb::List => client.learn_page(at, request, body),
+            // Clients use only complete lists.
+            Verb::List if !object::meta(body, "continue").is_empty() => {}
+            Verb::List => {
+                let last = body["items"].as_array().into_iter().flatten();
+                let all: Vec<_> = former.iter().map(|object| &**object).chain(last).collect();
+                client.learn_list(at, request, &all, object::version(body));
+            }
             // A read also returns a pod that a list does not select.
             _ if *request.kind == PODS => client.learn_pod(at, body, false),
             _ => client.learn_set(at, body),
