@@ -1,6 +1,9 @@
 //! The notes of events must be possible.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{
     super::{
@@ -10,7 +13,7 @@ use super::{
         request::{ApiRequest, Verb},
         store::{Change, ChangeKind},
     },
-    Checked,
+    Checked, Observer,
     deletes::is_as_ordered,
     is_by_replica, is_of_pod, may_belong,
 };
@@ -47,8 +50,8 @@ pub struct Events {
     has_delay: bool,
 }
 
-impl Events {
-    pub fn changed(&mut self, change: &Change) -> Checked {
+impl Observer for Events {
+    fn changed(&mut self, change: &Change) -> Checked {
         if *change.kind == PODS {
             self.pod(change);
         } else if *change.kind == PODSETS && change.change != ChangeKind::Deleted {
@@ -62,12 +65,16 @@ impl Events {
         Ok(())
     }
 
-    pub fn arrived(&mut self, request: &ApiRequest) {
+    fn arrived(&mut self, request: &ApiRequest, _: Duration) -> Checked {
         if is_of_pod(request, Verb::Create) {
             self.known(request).sent += 1;
         }
+        Ok(())
     }
+}
 
+impl Events {
+    /// A client receives the response to a request.
     pub fn answered(&mut self, entry: &LoggedRequest) {
         let (request, is_rejected) = (&entry.request, entry.answered.is_some_and(|code| code >= 400));
         if is_of_pod(request, Verb::Create) {

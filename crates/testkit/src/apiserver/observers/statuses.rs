@@ -10,7 +10,7 @@ use super::{
         object,
         store::{Change, ChangeKind},
     },
-    Checked, is_by_replica, may_belong,
+    Checked, Observer, is_by_replica, may_belong,
     strangers::changes_only_status,
 };
 
@@ -29,8 +29,8 @@ pub struct Statuses {
     sets: BTreeMap<String, Known>,
 }
 
-impl Statuses {
-    pub fn changed(&mut self, change: &Change) -> Checked {
+impl Observer for Statuses {
+    fn changed(&mut self, change: &Change) -> Checked {
         if *change.kind == PODS {
             self.pod(&change.object);
         } else if *change.kind == PODSETS {
@@ -38,7 +38,9 @@ impl Statuses {
         }
         Ok(())
     }
+}
 
+impl Statuses {
     fn pod(&mut self, pod: &Value) {
         let Some(owner) = object::controller_uid(pod) else { return };
         let known = self.sets.entry(owner.to_owned()).or_default();
