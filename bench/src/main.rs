@@ -27,8 +27,8 @@ use records::{Contestant, Load, Phase, Record, append, read};
 use report::{Report, brief};
 use round::Round;
 
-/// Bare requests that show how many connections are fastest.
-const TRIAL: Load = Load::new(1, 1_500);
+/// Pods that fill the API server's watch cache, which starts so small that every burst of events ends the watches of pods.
+const WARM_UP: Load = Load::new(1, 1_500);
 
 /// Measures the operator, built-in controllers, a tuned Go operator and bare requests on one local cluster, in turn.
 ///
@@ -51,7 +51,7 @@ struct Cli {
     /// Measure nothing, and take the records of an earlier run: target/bench/DATE.jsonl
     #[arg(long, value_name = "FILE", conflicts_with_all = ["loads", "rounds", "only", "scale"])]
     from: Option<PathBuf>,
-    /// Replace these loads in docs/benchmarks.md, its chart and its records
+    /// Write docs/benchmarks.md, its charts and its records, from these records alone
     #[arg(long)]
     write: bool,
 }
@@ -65,7 +65,7 @@ fn main() -> Result<ExitCode> {
         Some(file) => file.clone(),
         None => Runtime::new()?.block_on(run(&cli))?,
     };
-    report(read(&file)?, cli.write)?;
+    report(&read(&file)?, cli.write)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -80,9 +80,6 @@ async fn run(cli: &Cli) -> Result<PathBuf> {
     tokio::spawn(end_on_signals(move || cluster.end()));
     let records = folder.join(format!("{}.jsonl", Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S")));
     println!("bench: the records go to {}", records.display());
-    if cli.scale.is_none() {
-        calibrate(&mut place).await?;
-    }
     append(&records, &Record::Run(place.circumstances().await?))?;
     match cli.scale {
         Some(load) => scale::measure(&place, load, &records).await?,
@@ -91,27 +88,12 @@ async fn run(cli: &Cli) -> Result<PathBuf> {
     Ok(records)
 }
 
-/// Finds the numbers of connections with which bare requests create and delete pods fastest.
-async fn calibrate(place: &mut Place) -> Result<()> {
-    let mut best = [(0.0, 0); 2];
-    // The first trial fills the API server's watch cache, which starts so small that every burst of events ends the watches of pods.
-    for connections in [32, 16, 32, 64, 128] {
-        place.connections = (connections, connections);
-        let mut round = Round::begin(place, Contestant::Floor, TRIAL, 0).await?;
-        for (best, phase) in best.iter_mut().zip([Phase::Create, Phase::Delete]) {
-            let rate = TRIAL.all_pods() as f64 / round.phase(phase).await?.pods;
-            println!("bench: {connections} connections, {}: {rate:.0} pods per second", phase.title());
-            if rate > best.0 {
-                *best = (rate, connections);
-            }
-        }
-    }
-    place.connections = (best[0].1, best[1].1);
-    Ok(())
-}
-
 /// Each load by each contestant. The order changes with each round, so that no contestant always runs first or after the same one.
 async fn measure(place: &mut Place, cli: &Cli, records: &Path) -> Result<()> {
+    let mut warm_up = Round::begin(place, Contestant::Floor, WARM_UP, 0).await?;
+    for phase in [Phase::Create, Phase::Delete] {
+        warm_up.phase(phase).await?;
+    }
     for round in 1..=cli.rounds {
         for (number, load) in cli.loads.iter().enumerate() {
             let mut contestants: Vec<_> = cli.only.iter().copied().filter(|one| one.does(*load)).collect();
@@ -129,7 +111,7 @@ async fn measure(place: &mut Place, cli: &Cli, records: &Path) -> Result<()> {
     Ok(())
 }
 
-async fn measure_phases(mut round: Round<'_>, records: &Path) -> Result<()> {
+async fn measure_phases(mut round: Round, records: &Path) -> Result<()> {
     let load = round.load;
     for phase in Phase::ALL.into_iter().filter(|phase| phase.is_of(load)) {
         let measured = round.phase(phase).await?;
@@ -140,30 +122,16 @@ async fn measure_phases(mut round: Round<'_>, records: &Path) -> Result<()> {
     round.end().await
 }
 
-/// Prints the page, or replaces these loads on the one in docs/, with its chart and its records.
-fn report(mut records: Vec<Record>, write: bool) -> Result<()> {
+/// Prints the page, or writes it to docs/ with its charts and these records.
+fn report(records: &[Record], write: bool) -> Result<()> {
+    let report = Report::of(records);
     if !write {
-        println!("\n{}", Report::of(&records).page());
+        println!("\n{}", report.page());
         return Ok(());
     }
     let docs = e2e::root().join("docs");
-    let loads = Report::of(&records).loads();
-    let stored = docs.join("benchmarks/records.jsonl");
-    let mut kept = read(&stored)?;
-    let scales = records.iter().any(|record| matches!(record, Record::Step(_)));
-    kept.retain(|record| match record {
-        Record::Run(_) => true,
-        Record::Phase(measured) => !loads.contains(&measured.load),
-        Record::Step(_) | Record::Samples(_) => !scales,
-    });
-    kept.append(&mut records);
-    // A run without records of its own is dropped.
-    kept.reverse();
-    kept.dedup_by(|former, run| matches!((former, run), (Record::Run(_), Record::Run(_))));
-    kept.reverse();
-    let lines: Vec<_> = kept.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-    std::fs::write(stored, lines.join("\n") + "\n").context("writing the records")?;
-    let report = Report::of(&kept);
+    let lines: Vec<_> = records.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+    std::fs::write(docs.join("benchmarks/records.jsonl"), lines.join("\n") + "\n").context("writing the records")?;
     std::fs::write(docs.join("benchmarks.md"), report.page()).context("writing the page")?;
     if let Some(load) = report.headline() {
         std::fs::write(docs.join("benchmarks/times.svg"), chart::times(&report, load)?).context("writing the chart")?;

@@ -48,8 +48,6 @@ pub struct Place {
     pub go_peer: Option<PathBuf>,
     /// Folder of logs and results.
     pub folder: PathBuf,
-    /// Connections that the bare requests use to create pods, and to delete them.
-    pub connections: (usize, usize),
     /// Number of rounds so far, which is part of object names.
     pub rounds: usize,
 }
@@ -85,7 +83,7 @@ impl Place {
             let user = format!("--serviceaccount={NAMESPACE}:{account}");
             kubectl.run(&["create", "clusterrolebinding", account, "--clusterrole=cluster-admin", &user]).await?;
         }
-        Ok(Self { cluster, binary, go_peer, folder: folder.to_owned(), connections: (32, 32), rounds: 0 })
+        Ok(Self { cluster, binary, go_peer, folder: folder.to_owned(), rounds: 0 })
     }
 
     /// The machine, the cluster and the revision of the operator.
@@ -104,7 +102,6 @@ impl Place {
                 Some(binary) => format!("of {}", Path::new(&binary).display()),
                 None => revision + if changed { ", changed" } else { "" },
             },
-            connections: self.connections,
             remark: None,
         })
     }

@@ -149,8 +149,6 @@ pub struct Run {
     pub kubernetes: String,
     /// Of the operator in Git, or the name of its binary.
     pub revision: String,
-    /// Of the bare requests that create pods, and that delete them.
-    pub connections: (usize, usize),
     /// A remark in Markdown, added by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remark: Option<String>,

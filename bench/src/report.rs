@@ -192,16 +192,12 @@ fn shown(excess: usize, gaps: usize) -> String {
 }
 
 fn circumstances(run: &Run, parts: &BTreeSet<String>) -> String {
-    let Run { date, processor, cores, kubernetes, revision, connections: (create, delete), remark } = run;
+    let Run { date, processor, cores, kubernetes, revision, remark } = run;
     let remark = remark.as_ref().map(|remark| format!(" {remark}")).unwrap_or_default();
     let parts = parts.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-    let floor = match parts.contains(Contestant::Floor.title()) {
-        true => format!(" Bare requests over {create} connections to create and {delete} to delete."),
-        false => String::new(),
-    };
     format!(
         "- {date}, {parts}: {processor}, {cores} cores, shared with the control plane. Kubernetes {kubernetes}, operator \
-         revision {revision}.{floor}{remark}\n"
+         revision {revision}.{remark}\n"
     )
 }
 

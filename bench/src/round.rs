@@ -22,8 +22,8 @@ use crate::records::{Contestant, Load, Measured, Phase};
 use crate::tail::Tail;
 use crate::watcher::Watcher;
 
-/// Connections over which the sets are created, changed and deleted.
-pub const USERS: usize = 32;
+/// Requests that the benchmark sends at the same time. Bare requests are not faster with more.
+const PARALLEL: usize = 64;
 
 const PODS: &str = "/api/v1/namespaces/bench/pods";
 
@@ -31,8 +31,7 @@ const PODS: &str = "/api/v1/namespaces/bench/pods";
 pub type Request = (Method, String, Option<Value>);
 
 /// A contestant at work.
-pub struct Round<'a> {
-    place: &'a Place,
+pub struct Round {
     contestant: Contestant,
     pub load: Load,
     number: u32,
@@ -47,9 +46,9 @@ pub struct Round<'a> {
     wanted: usize,
 }
 
-impl<'a> Round<'a> {
+impl Round {
     /// Starts the contestant, and creates and deletes one small set so that caches are filled and connections open.
-    pub async fn begin(place: &'a mut Place, contestant: Contestant, load: Load, number: u32) -> Result<Self> {
+    pub async fn begin(place: &mut Place, contestant: Contestant, load: Load, number: u32) -> Result<Self> {
         place.rounds += 1;
         let (place, cluster) = (&*place, &*place.cluster);
         let sets = contestant::sets(contestant);
@@ -59,7 +58,6 @@ impl<'a> Round<'a> {
             _ => cluster.client.clone(),
         };
         let mut round = Self {
-            place,
             contestant,
             load: Load { sets: 1, pods: 10, ..load },
             number,
@@ -105,8 +103,8 @@ impl<'a> Round<'a> {
             rolls: phase == Phase::Roll,
             has_status: self.sets.is_some(),
         });
-        for (width, requests) in steps {
-            send_all(&self.user, width, requests).await?;
+        for requests in steps {
+            send_all(&self.user, requests).await?;
         }
         let what = || format!("{}, {}: {}", self.load, self.contestant.title(), phase.title());
         let limit = Duration::from_secs(300) + Duration::from_millis(50) * self.load.all_pods() as u32;
@@ -148,21 +146,20 @@ impl<'a> Round<'a> {
         Ok(self.log.since_last(&contestant::users(self.contestant))?.kinds())
     }
 
-    /// The requests that start a phase, in steps, each with its number of connections.
-    fn steps(&self, phase: Phase, before: usize, victims: &[Pod]) -> Result<Vec<(usize, Vec<Request>)>> {
+    /// The requests that start a phase, one batch after the other.
+    fn steps(&self, phase: Phase, before: usize, victims: &[Pod]) -> Result<Vec<Vec<Request>>> {
         let (rolls, wanted) = (self.load.rolls, self.wanted);
         let delete = |pod: &Pod| (Method::DELETE, format!("{PODS}/{}", pod.name_any()), None);
         let names = (0..self.load.sets).map(|number| format!("{}-{number}", self.name));
         let Some(resource) = &self.sets else {
             // Without a controller, the benchmark creates and deletes the pods.
-            let (create, kill) = self.place.connections;
             let live = self.watcher.judge().live();
             let surplus = live.iter().enumerate().filter(|(number, _)| number % before >= wanted).map(|(_, pod)| pod);
             let deletes = victims.iter().chain(surplus).map(delete).collect();
             let lost = victims.iter().filter_map(|pod| pod.labels().get("app").cloned());
             let missing = names.flat_map(|name| repeat_n(name, wanted.saturating_sub(before)));
             let post = |set: String| Ok((Method::POST, PODS.to_owned(), Some(contestant::pod(&set)?)));
-            return Ok(vec![(kill, deletes), (create, lost.chain(missing).map(post).collect::<Result<_>>()?)]);
+            return Ok(vec![deletes, lost.chain(missing).map(post).collect::<Result<_>>()?]);
         };
         let path = format!("/apis/{}/namespaces/{NAMESPACE}/{}", resource.api_version, resource.plural);
         let restart = contestant::restart();
@@ -179,7 +176,7 @@ impl<'a> Round<'a> {
             Phase::Repair => victims.iter().map(delete).collect(),
             _ => names.map(request).collect::<Result<_>>()?,
         };
-        Ok(vec![(USERS, requests)])
+        Ok(vec![requests])
     }
 }
 
@@ -193,10 +190,10 @@ pub fn usage(process: &mut Operator) -> Result<(f64, f64)> {
     Ok((cpu, peak as f64 / 1_024.0))
 }
 
-/// Sends the requests over `width` connections. Fails with the first error.
-pub async fn send_all(client: &Client, width: usize, requests: Vec<Request>) -> Result<()> {
+/// Sends the requests. Fails with the first error.
+pub async fn send_all(client: &Client, requests: Vec<Request>) -> Result<()> {
     let send = |request| send(client, request);
-    futures::stream::iter(requests).map(send).buffer_unordered(width).try_collect().await
+    futures::stream::iter(requests).map(send).buffer_unordered(PARALLEL).try_collect().await
 }
 
 async fn send(client: &Client, (method, path, body): Request) -> Result<()> {

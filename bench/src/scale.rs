@@ -21,7 +21,7 @@ use crate::contestant;
 use crate::judge::{Goal, Judge, set_of};
 use crate::place::Place;
 use crate::records::{Contestant, Load, Record, Sample, Samples, Step, append, work};
-use crate::round::{Request, USERS, send_all, usage};
+use crate::round::{Request, send_all, usage};
 use crate::tail::Tail;
 use crate::watcher::{Watcher, lock};
 
@@ -230,7 +230,7 @@ impl Course<'_> {
     }
 
     async fn send(&self, requests: Vec<Request>) -> Result<()> {
-        send_all(&self.place.cluster.client, USERS, requests).await
+        send_all(&self.place.cluster.client, requests).await
     }
 
     /// Requests of all operators since the last call, without watches and Lease traffic.
