@@ -1,9 +1,9 @@
-//! The charts of the page.
+//! The chart of the page.
 
 use anyhow::Result;
 use plotters::prelude::*;
 
-use crate::records::{Contestant, Load, Measured, Phase, Sample};
+use crate::records::{Contestant, Load, Measured, Phase};
 use crate::report::{Figure, Report};
 
 const SIZE: (u32, u32) = (900, 380);
@@ -65,42 +65,5 @@ pub fn times(report: &Report<'_>, load: Load) -> Result<String> {
         .draw()?;
     area.present()?;
     drop((chart, area));
-    Ok(svg)
-}
-
-/// The title of a curve, and its value.
-type Curve = (&'static str, fn(&Sample) -> f64);
-
-/// Pods, memory and the oldest status of the scale run over time, with a line where each step begins, as SVG.
-pub fn scale(report: &Report<'_>) -> Result<String> {
-    let curves: [Curve; 3] = [
-        ("pods (thousands)", |(_, _, pods, _)| *pods as f64 / 1_000.0),
-        ("memory of the largest operator, MiB", |(_, memory, ..)| *memory),
-        ("age of the oldest status, s", |(.., age)| *age),
-    ];
-    let end = report.samples.last().map_or(1.0, |(at, ..)| *at);
-    let mut svg = String::new();
-    let area = SVGBackend::with_string(&mut svg, (SIZE.0, 540)).into_drawing_area();
-    area.fill(&WHITE)?;
-    for (part, (title, value)) in area.split_evenly((3, 1)).iter().zip(curves) {
-        let most = report.samples.iter().map(value).fold(1.0, f64::max);
-        let mut chart = ChartBuilder::on(part)
-            .caption(title, ("sans-serif", 14))
-            .margin(6)
-            .x_label_area_size(22)
-            .y_label_area_size(45)
-            .build_cartesian_2d(0.0..end, 0.0..most * 1.15)?;
-        chart.configure_mesh().disable_mesh().y_labels(4).x_label_formatter(&|at| format!("{at} s")).draw()?;
-        for (number, step) in report.steps.iter().enumerate() {
-            let line = [(step.began, 0.0), (step.began, most * 1.15)];
-            chart.draw_series([PathElement::new(line, BLACK.mix(0.25))])?;
-            let label = ("sans-serif", 11).into_font();
-            chart.draw_series([Text::new((number + 1).to_string(), (step.began + end / 200.0, most * 1.15), label)])?;
-        }
-        let points: Vec<_> = report.samples.iter().map(|sample| (sample.0, value(sample))).collect();
-        chart.draw_series([PathElement::new(points, color(Contestant::Operator).stroke_width(2))])?;
-    }
-    area.present()?;
-    drop(area);
     Ok(svg)
 }

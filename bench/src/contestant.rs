@@ -64,12 +64,7 @@ pub fn users(contestant: Contestant) -> Vec<String> {
         Contestant::Go => (NAMESPACE, &[GO]),
         Contestant::Floor => (NAMESPACE, &[FLOOR]),
     };
-    accounts.iter().map(|account| user(namespace, account)).collect()
-}
-
-/// A ServiceAccount as a user of the API server.
-pub fn user(namespace: &str, account: &str) -> String {
-    format!("system:serviceaccount:{namespace}:{account}")
+    accounts.iter().map(|account| format!("system:serviceaccount:{namespace}:{account}")).collect()
 }
 
 /// The patch that restarts the pods of a set, as `kubectl rollout restart` does.
@@ -78,11 +73,15 @@ pub fn restart() -> Value {
     json!({"spec": {"template": {"metadata": {"annotations": annotations}}}})
 }
 
-/// Starts the contestant's process; bare requests have none.
-pub async fn start(place: &Place, contestant: Contestant) -> Result<Option<Operator>> {
-    let name = format!("{contestant:?}-{}", place.rounds).to_lowercase();
+/// Starts a process of the contestant; bare requests have none. The operator has the default flags, except for the ports of probes and
+/// metrics.
+pub async fn start(place: &Place, contestant: Contestant, name: String) -> Result<Option<Operator>> {
     let process = match contestant {
-        Contestant::Operator => start_operator(place, name, HOME, &[]).await,
+        Contestant::Operator => {
+            let account = Account::existing(&place.cluster, HOME, ACCOUNT).await?;
+            let settings = Settings { election: Some(Times::DEFAULT), serves: true, ..Settings::default() };
+            Operator::join(&place.cluster, &place.binary, name, &account, &settings, &place.folder)
+        }
         Contestant::ReplicaSet => start_controllers(place, name, "replicaset-controller"),
         Contestant::Deployment => start_controllers(place, name, "deployment-controller,replicaset-controller"),
         Contestant::Go => {
@@ -96,14 +95,6 @@ pub async fn start(place: &Place, contestant: Contestant) -> Result<Option<Opera
         Contestant::Floor => return Ok(None),
     };
     process.map(Some)
-}
-
-/// Starts an operator for these namespaces, or for all if there are none, with the account and the Lease in the namespace `home`. It has the
-/// default flags, except for the ports of probes and metrics.
-pub async fn start_operator(place: &Place, name: String, home: &str, namespaces: &[&str]) -> Result<Operator> {
-    let account = Account::existing(&place.cluster, home, ACCOUNT).await?;
-    let settings = Settings { election: Some(Times::DEFAULT), serves: true, ..Settings::of(namespaces) };
-    Operator::join(&place.cluster, &place.binary, name, &account, &settings, &place.folder)
 }
 
 /// Starts a kube-controller-manager with these controllers only.

@@ -53,19 +53,18 @@ pub struct Place {
 }
 
 impl Place {
-    /// Builds the operator, and starts a cluster for it: for the scale run, with many nodes.
-    pub async fn prepare(folder: &Path, with_go: bool, is_scale: bool) -> Result<Self> {
+    /// Builds the operator, and starts a cluster for it.
+    pub async fn prepare(folder: &Path, with_go: bool) -> Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
         println!("bench: building the operator");
         let binary = operator::build(&["--release"]).await?;
         let go_peer = if with_go { Some(build_go_peer(folder).await?) } else { None };
         println!("bench: starting a cluster");
         let controllers = format!("kube-controller-manager=controllers={}", CONTROLLERS.join(","));
-        // The scheduler would put almost all pods of the scale run on one of a few large nodes.
-        let (nodes, pods_a_node) = if is_scale { (100, 1_000) } else { (5, 100_000) };
         let wanted = Wanted {
-            nodes,
-            pods_a_node,
+            // The scheduler would put almost all pods of a large load on one of a few large nodes.
+            nodes: 100,
+            pods_a_node: 2_000,
             is_durable: true,
             // The clients of scheduler, controllers and nodes have no limits.
             arguments: ["--disable-qps-limits", "--extra-args", &controllers].map(str::to_owned).into(),
