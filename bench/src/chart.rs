@@ -3,15 +3,13 @@
 use anyhow::Result;
 use plotters::prelude::*;
 
-use crate::records::{Contestant, Load, Measured, Phase};
-use crate::report::{Figure, Report};
+use crate::records::{Contestant, Measured, Phase};
+use crate::report::{Figure, HEADLINE, Report};
 
 const SIZE: (u32, u32) = (900, 380);
 
 /// Width of a bar, where the bars of all contestants fill one unit with a gap.
 const BAR: f64 = 0.2;
-
-const PHASES: [Phase; 5] = [Phase::Create, Phase::Up, Phase::Repair, Phase::Down, Phase::Delete];
 
 /// Seconds until every status is right: until the pods are right where there is no status.
 const TIME: Figure = |measured: &Measured| Some(measured.status.unwrap_or(measured.pods));
@@ -25,26 +23,26 @@ fn color(contestant: Contestant) -> RGBColor {
     }
 }
 
-/// The medians of a load, a group of bars for each phase, as SVG.
-pub fn times(report: &Report<'_>, load: Load) -> Result<String> {
-    let contestants = report.contestants(load);
-    let value = |phase, contestant| report.spread(load, phase, contestant, TIME).map(|spread| spread.median);
-    let all = contestants.iter().flat_map(|one| PHASES.into_iter().filter_map(|phase| value(phase, *one)));
+/// The medians, a group of bars for each phase, as SVG.
+pub fn times(report: &Report<'_>) -> Result<String> {
+    let (phases, contestants) = (HEADLINE.phases(), report.contestants(HEADLINE));
+    let value = |phase, contestant| report.median(phase, contestant, TIME);
+    let all = contestants.iter().flat_map(|one| phases.iter().filter_map(|phase| value(*phase, *one)));
     let most = all.fold(0.0, f64::max);
 
     let mut svg = String::new();
     let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
-    let title = format!("{} sets of {} pods: seconds until every status is right", load.sets, load.pods);
+    let title = format!("{HEADLINE}: seconds until every status is right");
     let mut chart = ChartBuilder::on(&area)
         .caption(title, ("sans-serif", 18))
         .margin(12)
         .x_label_area_size(30)
         .y_label_area_size(45)
-        .build_cartesian_2d(-0.5..PHASES.len() as f64 - 0.5, 0.0..most * 1.1)?;
-    let title = |group: &f64| PHASES[group.round() as usize].title().to_owned();
+        .build_cartesian_2d(-0.5..phases.len() as f64 - 0.5, 0.0..most * 1.1)?;
+    let title = |group: &f64| phases[group.round() as usize].title().to_owned();
     let mut mesh = chart.configure_mesh();
-    mesh.disable_x_mesh().x_labels(PHASES.len()).x_label_formatter(&title).x_label_style(("sans-serif", 14));
+    mesh.disable_x_mesh().x_labels(phases.len()).x_label_formatter(&title).x_label_style(("sans-serif", 14));
     mesh.max_light_lines(0).y_desc("seconds").draw()?;
     for (number, contestant) in contestants.into_iter().enumerate() {
         let color = color(contestant);
@@ -53,7 +51,7 @@ pub fn times(report: &Report<'_>, load: Load) -> Result<String> {
             value(phase, contestant).map(|top| Rectangle::new([(left, 0.0), (left + BAR, top)], color.filled()))
         };
         chart
-            .draw_series(PHASES.into_iter().enumerate().filter_map(bar))?
+            .draw_series(phases.iter().copied().enumerate().filter_map(bar))?
             .label(contestant.title())
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], color.filled()));
     }

@@ -57,8 +57,8 @@ pub struct Judge {
     sets: HashMap<String, Set>,
     /// The most pods that each set had too many in this phase.
     excess: HashMap<String, usize>,
-    /// How often the pods were listed in this phase. Each list hides what happened before.
-    lists: usize,
+    /// Whether the pods were listed in this phase. A list hides what happened before.
+    has_gap: bool,
     pub last_event: Option<Instant>,
 }
 
@@ -66,7 +66,7 @@ impl Judge {
     /// Starts a phase.
     pub fn begin(&mut self, goal: Goal) {
         self.goal = goal;
-        self.lists = 0;
+        self.has_gap = false;
         self.excess.clear();
     }
 
@@ -76,14 +76,10 @@ impl Judge {
         match step {
             Step::Applied(pod) => self.pod(pod, false),
             Step::Deleted(pod) => self.pod(pod, true),
-            Step::Listed(mut pods, _) => {
-                self.lists += 1;
-                // First remove the pods that went during the gap. Otherwise they would count as excess.
-                let uids: HashSet<_> = pods.iter().map(|pod| uid(&pod.metadata)).collect();
-                let gone = self.pods.values().filter(|pod| !uids.contains(&uid(&pod.metadata)));
-                gone.cloned().collect::<Vec<_>>().into_iter().for_each(|pod| self.pod(pod, true));
-                // Also take finished pods before their replacements.
-                pods.sort_by_key(Pod::is_live);
+            Step::Listed(pods, _) => {
+                self.has_gap = true;
+                self.pods.clear();
+                self.live.clear();
                 pods.into_iter().for_each(|pod| self.pod(pod, false));
             }
             Step::Nothing(_) => {}
@@ -164,20 +160,18 @@ impl Judge {
         self.sets.len() == self.goal.sets && self.sets.iter().all(passes)
     }
 
-    /// The sum over the sets of the most pods that each had too many, and how often the watch of the pods started again.
-    pub fn faults(&self) -> (usize, usize) {
-        (self.excess.values().sum(), self.lists)
+    /// The sum over the sets of the most pods that each had too many; `None` if there were none, but the watch has a gap.
+    pub fn excess(&self) -> Option<usize> {
+        let excess = self.excess.values().sum();
+        (excess > 0 || !self.has_gap).then_some(excess)
     }
 
     /// The current numbers, for an error message.
     pub fn summary(&self) -> String {
-        let (wanted, sets, pods) = (&self.goal, self.sets.len(), self.pods.len());
         let ready = self.pods.values().filter(|pod| pod.is_ready()).count();
         let right = [self.pods_are_right(), self.statuses_are_right()];
-        format!(
-            "{} × {} wanted; {sets} sets, {pods} pods, {ready} ready; pods and statuses are right: {right:?}",
-            wanted.sets, wanted.pods
-        )
+        let (sets, pods) = (self.sets.len(), self.pods.len());
+        format!("{sets} sets, {pods} pods, {ready} ready; pods and statuses are right: {right:?}")
     }
 }
 
@@ -234,9 +228,9 @@ mod tests {
         pod(&mut judge, "3", "False", false);
         assert!(!judge.pods_are_right());
         pod(&mut judge, "3", "False", true);
-        assert!(judge.faults() == (1, 0) && judge.rests());
+        assert!(judge.excess() == Some(1) && judge.rests());
         judge.begin(goal(&[], false));
-        assert_eq!(judge.faults(), (0, 0));
+        assert_eq!(judge.excess(), Some(0));
     }
 
     #[test]

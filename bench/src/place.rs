@@ -88,10 +88,8 @@ impl Place {
     /// The machine, the cluster and the revision of the operator.
     pub async fn circumstances(&self) -> Result<Run> {
         let cpus = CpuInfo::current()?;
-        // A commit to docs or tests does not change the operator.
-        let sources = ["--", "src", "crates", "Cargo.toml", "Cargo.lock"];
-        let changed = !git(&[&["status", "--porcelain"], &sources[..]].concat())?.is_empty();
-        let revision = git(&[&["log", "-1", "--abbrev=10", "--format=%h"], &sources[..]].concat())?;
+        let mut describe = Command::new("git");
+        describe.args(["describe", "--always", "--dirty", "--abbrev=10"]).current_dir(e2e::root());
         Ok(Run {
             date: Timestamp::now().strftime("%Y-%m-%d").to_string(),
             processor: cpus.model_name(0).unwrap_or(std::env::consts::ARCH).to_owned(),
@@ -99,7 +97,7 @@ impl Place {
             kubernetes: self.cluster.client.apiserver_version().await?.git_version,
             revision: match std::env::var_os(operator::BINARY) {
                 Some(binary) => format!("of {}", Path::new(&binary).display()),
-                None => revision + if changed { ", changed" } else { "" },
+                None => printed(describe).await?,
             },
             remark: None,
         })
@@ -119,13 +117,6 @@ async fn raise_bound(cluster: &Cluster) -> Result<()> {
     let largest = podset("largest", json!({"replicas": LARGEST})).to_string();
     let accepted = || kubectl.run_with(&create, &largest);
     eventually("the higher maximum to come into force", Duration::from_secs(30), accepted).await.map(drop)
-}
-
-/// The output of git.
-fn git(arguments: &[&str]) -> Result<String> {
-    let output = std::process::Command::new("git").args(arguments).current_dir(e2e::root()).output();
-    let output = output.context("running git")?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 async fn build_go_peer(folder: &Path) -> Result<PathBuf> {

@@ -79,14 +79,12 @@ impl Load {
         self.sets * self.pods
     }
 
-    /// What happens to the sets, in this order.
+    /// What happens to the sets, in this order, before they are deleted.
     pub fn phases(self) -> &'static [Phase] {
         match self.kind {
-            Kind::Replicas => &[Phase::Create, Phase::Up, Phase::Repair, Phase::Down, Phase::Refill, Phase::Delete],
-            Kind::Rollout => &[Phase::Create, Phase::Roll, Phase::Delete],
-            Kind::Scale => {
-                &[Phase::Create, Phase::Rest, Phase::Restart, Phase::Term, Phase::Kill, Phase::RollSome, Phase::Delete]
-            }
+            Kind::Replicas => &[Phase::Create, Phase::Up, Phase::Repair, Phase::Down],
+            Kind::Rollout => &[Phase::Create, Phase::Roll],
+            Kind::Scale => &[Phase::Create, Phase::Rest, Phase::Restart, Phase::Term, Phase::Kill, Phase::Roll],
         }
     }
 }
@@ -134,12 +132,6 @@ pub enum Phase {
     Repair,
     /// They are scaled down to one pod each.
     Down,
-    /// They are scaled up to the first number again, so that there is something to delete.
-    Refill,
-    /// Their templates change, half of the pods of a set at once.
-    Roll,
-    /// They are deleted.
-    Delete,
     /// Nothing changes for 60 s.
     Rest,
     /// The operator ends, a pod is lost, and the operator starts.
@@ -148,8 +140,10 @@ pub enum Phase {
     Term,
     /// The same with SIGKILL.
     Kill,
-    /// The template of one set in ten changes.
-    RollSome,
+    /// Templates change, in the scale run those of one set in ten. Half of the pods of a set are replaced at once.
+    Roll,
+    /// The sets are deleted. This is not recorded, because it measures the garbage collector.
+    Delete,
 }
 
 impl Phase {
@@ -159,14 +153,12 @@ impl Phase {
             Self::Up => "scale up ×2",
             Self::Repair => "repair",
             Self::Down => "scale down to 1",
-            Self::Refill => "refill",
             Self::Roll => "rollout",
             Self::Delete => "deletion",
             Self::Rest => "60 s at rest",
             Self::Restart => "restart of the operator",
             Self::Term => "SIGTERM to the leader",
             Self::Kill => "SIGKILL to the leader",
-            Self::RollSome => "rollout of 1 set in 10",
         }
     }
 }
@@ -204,18 +196,14 @@ pub struct Measured {
     pub pods: f64,
     /// Seconds until every status said so.
     pub status: Option<f64>,
-    /// Pods that had to be created, deleted or replaced.
-    pub touched: usize,
     /// The contestant's requests by verb and resource, including watches and Lease traffic.
     pub requests: BTreeMap<String, usize>,
     /// CPU time until everything was at rest, in ms.
     pub cpu: Option<f64>,
     /// Peak memory, in MiB.
     pub peak: Option<f64>,
-    /// Sum over the sets of the most pods that each had too many at any instant.
-    pub excess: usize,
-    /// How often the watch of the pods started again, which hides what happened in between.
-    pub gaps: usize,
+    /// Sum over the sets of the most pods that each had too many at any instant. `None`: none were seen, but the watch has a gap.
+    pub excess: Option<usize>,
 }
 
 impl Measured {
@@ -223,16 +211,6 @@ impl Measured {
     pub fn work(&self) -> f64 {
         let is_work = |kind: &str| !kind.starts_with("watch ") && !kind.ends_with(" leases");
         self.requests.iter().filter(|(kind, _)| is_work(kind)).map(|(_, count)| *count as f64).sum()
-    }
-
-    /// Such requests for each pod that had to be created or deleted.
-    pub fn requests_per_pod(&self) -> f64 {
-        self.work() / self.touched as f64
-    }
-
-    /// CPU time for each pod that had to be created or deleted, in ms.
-    pub fn cpu_per_pod(&self) -> Option<f64> {
-        self.cpu.map(|cpu| cpu / self.touched as f64)
     }
 }
 

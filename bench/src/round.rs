@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::iter::repeat_n;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use e2e::account::Account;
 use e2e::operator::Operator;
+use e2e::scene::PATIENCE;
 use e2e::types::{Pod, uid};
 use futures::{StreamExt, TryStreamExt};
 use http::Method;
@@ -96,7 +97,7 @@ impl<'a> Round<'a> {
         }
         let before = self.wanted;
         self.wanted = match phase {
-            Phase::Create | Phase::Refill => self.load.pods,
+            Phase::Create => self.load.pods,
             Phase::Up => 2 * before,
             Phase::Down => 1,
             Phase::Delete => 0,
@@ -114,13 +115,13 @@ impl<'a> Round<'a> {
             pods: self.wanted,
             most: self.wanted.max(before),
             victims: victims.iter().map(|pod| uid(&pod.metadata)).collect(),
-            rolls: matches!(phase, Phase::Roll | Phase::RollSome),
+            rolls: phase == Phase::Roll,
             has_status: self.sets.is_some(),
         });
         for leader in self.processes.drain(..ending) {
             match phase {
                 Phase::Kill => leader.kill().await?,
-                _ => terminate(leader, self.contestant).await?,
+                _ => drop(leader.terminate(PATIENCE).await?),
             }
         }
         for requests in batches {
@@ -135,7 +136,7 @@ impl<'a> Round<'a> {
         let limit = Duration::from_secs(300) + Duration::from_millis(50) * self.load.all_pods() as u32;
         let [pods, status] = self.watcher.until_at_rest(limit, &mut self.processes).await.with_context(what)?;
         let (cpu, peak) = usage(&mut self.processes)?;
-        let (excess, gaps) = self.watcher.judge().faults();
+        let excess = self.watcher.judge().excess();
         let seconds = |mark: Option<Instant>| mark.map(|mark| (mark - began).as_secs_f64());
         let has_process = !self.processes.is_empty();
         Ok(Measured {
@@ -145,12 +146,10 @@ impl<'a> Round<'a> {
             phase,
             pods: seconds(pods).context("at rest, but the pods are not as wanted")?,
             status: seconds(status).filter(|_| self.sets.is_some()),
-            touched: victims.len().max(self.load.sets * before.abs_diff(self.wanted)),
             requests: self.requests()?,
             cpu: has_process.then_some(cpu - cpu_before),
             peak: has_process.then_some(peak),
             excess,
-            gaps,
         })
     }
 
@@ -162,10 +161,11 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Terminates the contestant's processes.
-    pub async fn end(self) -> Result<()> {
+    /// Deletes the sets and terminates the contestant's processes.
+    pub async fn end(mut self) -> Result<()> {
+        self.phase(Phase::Delete).await?;
         for process in self.processes {
-            terminate(process, self.contestant).await?;
+            process.terminate(PATIENCE).await?;
         }
         Ok(())
     }
@@ -177,7 +177,7 @@ impl<'a> Round<'a> {
 
     /// The sets that a phase changes.
     fn names(&self, phase: Phase) -> Vec<String> {
-        let step = if phase == Phase::RollSome { 10 } else { 1 };
+        let step = if self.load.kind == Kind::Scale && phase == Phase::Roll { 10 } else { 1 };
         (0..self.load.sets).step_by(step).map(|number| format!("{}-{number}", self.name)).collect()
     }
 
@@ -187,7 +187,7 @@ impl<'a> Round<'a> {
         match phase {
             Phase::Repair => live.into_iter().step_by(10).collect(),
             Phase::Restart | Phase::Term | Phase::Kill => live.into_iter().take(1).collect(),
-            Phase::Roll | Phase::RollSome => {
+            Phase::Roll => {
                 let names: HashSet<_> = self.names(phase).into_iter().collect();
                 live.retain(|pod| names.contains(set_of(pod)));
                 live
@@ -218,7 +218,7 @@ impl<'a> Round<'a> {
             Ok(match phase {
                 Phase::Create => (Method::POST, path.clone(), Some(contestant::set(resource, &name, wanted, rolls)?)),
                 Phase::Delete => (Method::DELETE, format!("{path}/{name}?propagationPolicy=Background"), None),
-                Phase::Roll | Phase::RollSome => patch(restart.clone()),
+                Phase::Roll => patch(restart.clone()),
                 _ => patch(json!({"spec": {"replicas": wanted}})),
             })
         };
@@ -229,14 +229,6 @@ impl<'a> Round<'a> {
         };
         Ok(vec![requests])
     }
-}
-
-/// Terminates a process and waits. The operator releases its Lease.
-async fn terminate(process: Operator, contestant: Contestant) -> Result<()> {
-    let name = process.name.clone();
-    let status = process.terminate(Duration::from_secs(30)).await?;
-    ensure!(contestant != Contestant::Operator || status.success(), "after SIGTERM, {name} ended with {status}");
-    Ok(())
 }
 
 /// CPU time of the processes so far, in ms, and the peak memory of the largest one since the last call, in MiB.

@@ -31,28 +31,3 @@ impl Tail {
         Requests::of_users(std::str::from_utf8(&text)?, users)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use super::*;
-
-    #[test]
-    fn a_half_written_line_is_read_when_it_is_whole() {
-        let user = "system:serviceaccount:a:one";
-        let line = format!(
-            r#"{{"verb":"get","requestURI":"/x","user":{{"username":"{user}"}},"requestReceivedTimestamp":"2026-01-01T00:00:00Z","stageTimestamp":"2026-01-01T00:00:01Z"}}"#
-        );
-        let file = std::env::temp_dir().join(format!("tail-{}.log", std::process::id()));
-        std::fs::write(&file, format!("{line}\n")).unwrap();
-        let (mut tail, users) = (Tail::follow(&file).unwrap(), [user.to_owned()]);
-        let mut log = File::options().append(true).open(&file).unwrap();
-        let (start, end) = line.split_at(20);
-        for (written, requests) in [("", 0), (&*format!("{line}\n{start}"), 1), (&format!("{end}\n"), 1)] {
-            log.write_all(written.as_bytes()).unwrap();
-            assert_eq!(tail.since_last(&users).unwrap().0.len(), requests);
-        }
-        std::fs::remove_file(&file).unwrap();
-    }
-}
