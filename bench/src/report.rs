@@ -85,7 +85,7 @@ impl Report<'_> {
     fn summary(&self) -> String {
         let contestants = self.contestants(HEADLINE);
         let row = |title: &str, cell: &dyn Fn(Contestant) -> Option<f64>| {
-            let cells = contestants.iter().map(|one| cell(*one).map_or_else(none, brief));
+            let cells = contestants.iter().map(|one| cell(*one).map_or("–".to_owned(), brief));
             row([title.to_owned()].into_iter().chain(cells))
         };
         let mut table = head(&[""], contestants.iter().map(|one| one.title()));
@@ -124,10 +124,6 @@ fn row(cells: impl Iterator<Item = String>) -> String {
     format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
 }
 
-fn none() -> String {
-    "–".to_owned()
-}
-
 /// The middle value, or the mean of the two in the middle, of values in ascending order.
 fn median(values: &[f64]) -> Option<f64> {
     let count = values.len();
@@ -136,7 +132,7 @@ fn median(values: &[f64]) -> Option<f64> {
 
 /// Median, minimum and maximum of values in ascending order.
 fn spread(values: &[f64]) -> String {
-    let (Some(median), [least, ..], [.., most]) = (median(values), values, values) else { return none() };
+    let (Some(median), [least, ..], [.., most]) = (median(values), values, values) else { return "–".to_owned() };
     let (median, least, most) = (brief(median), brief(*least), brief(*most));
     if least == most { median } else { format!("{median} ({least}–{most})") }
 }
@@ -152,12 +148,11 @@ fn circumstances(run: &Run) -> String {
 
 /// A number with three significant digits.
 pub fn brief(number: f64) -> String {
-    let digits = match number.abs() {
-        0.0 => 0,
-        small if small < 0.0995 => 3,
-        small if small < 9.995 => 2,
-        middle if middle < 99.95 => 1,
-        _ => 0,
+    let digits = match number {
+        0.0 | 99.95.. => 0,
+        9.995.. => 1,
+        0.0995.. => 2,
+        _ => 3,
     };
     format!("{number:.digits$}")
 }

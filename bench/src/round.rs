@@ -27,9 +27,6 @@ use crate::watcher::Watcher;
 /// Requests that the benchmark sends at the same time. Bare requests are not faster with more.
 const PARALLEL: usize = 64;
 
-/// Time after which a standby is at rest.
-const SETTLED: Duration = Duration::from_secs(15);
-
 const PODS: &str = "/api/v1/namespaces/bench/pods";
 
 /// One request: method, path and body.
@@ -46,8 +43,6 @@ pub struct Round<'a> {
     sets: Option<ApiResource>,
     /// The leader comes first.
     processes: Vec<Operator>,
-    /// How many processes were started.
-    started: usize,
     user: Client,
     watcher: Watcher,
     log: Tail,
@@ -75,12 +70,11 @@ impl<'a> Round<'a> {
             watcher: Watcher::start(&cluster.client, sets.as_ref()),
             sets,
             processes: Vec::new(),
-            started: 0,
             user,
             log: Tail::follow(&cluster.audit_log)?,
             wanted: 0,
         };
-        round.start().await?;
+        round.start(Phase::Create).await?;
         for phase in [Phase::Create, Phase::Delete] {
             round.phase(phase).await?;
         }
@@ -91,9 +85,9 @@ impl<'a> Round<'a> {
     /// Starts a phase and measures until everything is at rest.
     pub async fn phase(&mut self, phase: Phase) -> Result<Measured> {
         if matches!(phase, Phase::Term | Phase::Kill) {
-            // The standby.
-            self.start().await?;
-            sleep(SETTLED).await;
+            // The standby, which is at rest after this time.
+            self.start(phase).await?;
+            sleep(Duration::from_secs(15)).await;
         }
         let before = self.wanted;
         self.wanted = match phase {
@@ -118,17 +112,16 @@ impl<'a> Round<'a> {
             rolls: phase == Phase::Roll,
             has_status: self.sets.is_some(),
         });
-        for leader in self.processes.drain(..ending) {
-            match phase {
-                Phase::Kill => leader.kill().await?,
-                _ => drop(leader.terminate(PATIENCE).await?),
-            }
+        match phase {
+            Phase::Kill => self.processes.remove(0).kill().await?,
+            Phase::Restart | Phase::Term => drop(self.processes.remove(0).terminate(PATIENCE).await?),
+            _ => {}
         }
         for requests in batches {
             send_all(&self.user, requests).await?;
         }
         match phase {
-            Phase::Restart => self.start().await?,
+            Phase::Restart => self.start(phase).await?,
             Phase::Rest => sleep(Duration::from_secs(60)).await,
             _ => {}
         }
@@ -136,7 +129,6 @@ impl<'a> Round<'a> {
         let limit = Duration::from_secs(300) + Duration::from_millis(50) * self.load.all_pods() as u32;
         let [pods, status] = self.watcher.until_at_rest(limit, &mut self.processes).await.with_context(what)?;
         let (cpu, peak) = usage(&mut self.processes)?;
-        let excess = self.watcher.judge().excess();
         let seconds = |mark: Option<Instant>| mark.map(|mark| (mark - began).as_secs_f64());
         let has_process = !self.processes.is_empty();
         Ok(Measured {
@@ -149,14 +141,13 @@ impl<'a> Round<'a> {
             requests: self.requests()?,
             cpu: has_process.then_some(cpu - cpu_before),
             peak: has_process.then_some(peak),
-            excess,
+            excess: self.watcher.judge().excess(),
         })
     }
 
-    /// Starts a process of the contestant, if it has any.
-    async fn start(&mut self) -> Result<()> {
-        self.started += 1;
-        let name = format!("{:?}-{}-{}", self.contestant, self.place.rounds, self.started).to_lowercase();
+    /// Starts a process of the contestant, if it has any, for this phase.
+    async fn start(&mut self, phase: Phase) -> Result<()> {
+        let name = format!("{:?}-{}-{phase:?}", self.contestant, self.place.rounds).to_lowercase();
         self.processes.extend(contestant::start(self.place, self.contestant, name).await?);
         Ok(())
     }
