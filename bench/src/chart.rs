@@ -33,7 +33,7 @@ pub fn times(report: &Report<'_>) -> Result<String> {
     let mut svg = String::new();
     let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
-    let title = format!("{HEADLINE}: seconds until every status is right");
+    let title = format!("{} sets of {} pods: seconds until every status is right", HEADLINE.sets, HEADLINE.pods);
     let mut chart = ChartBuilder::on(&area)
         .caption(title, ("sans-serif", 18))
         .margin(12)

@@ -66,7 +66,8 @@ impl Report<'_> {
         page.push_str("compared with other controllers on the same cluster.\n\n");
         if self.has_headline() {
             page.push_str("![Seconds until the status of every set is right, by phase](benchmarks/times.svg)\n\n");
-            page.push_str(&format!("{HEADLINE}, medians of all rounds:\n\n{}\n", self.summary()));
+            let Load { sets, pods, .. } = HEADLINE;
+            page.push_str(&format!("{sets} sets of {pods} pods, medians of all rounds:\n\n{}\n", self.summary()));
         }
         page.push_str(include_str!("../method.md"));
         for load in self.measured().map(|measured| measured.load).collect::<BTreeSet<_>>() {
@@ -146,10 +147,11 @@ fn circumstances(run: &Run) -> String {
     )
 }
 
-/// A number with three significant digits.
+/// A whole number, or three significant digits.
 pub fn brief(number: f64) -> String {
     let digits = match number {
-        0.0 | 99.95.. => 0,
+        99.95.. => 0,
+        _ if number.fract() == 0.0 => 0,
         9.995.. => 1,
         0.0995.. => 2,
         _ => 3,
@@ -187,11 +189,11 @@ mod tests {
         for line in [
             "| | podset-operator | bare requests |",
             "| create: until every status is right, s | 3.50 | – |",
-            "| requests per created pod | 1.00 | 1.00 |",
+            "| requests per created pod | 1 | 1 |",
             "| CPU per created pod, ms | 2.50 | – |",
             "| excess pods at any instant | 0 | 0 |",
-            "| create | podset-operator | 3.00 (2.00–4.00) | 3.50 (2.50–4.50) | 1000 | 2.50 | 10.0 | 0 |",
-            "| create | bare requests | 2.00 | – | 1000 | – | – | 0 |",
+            "| create | podset-operator | 3 (2–4) | 3.50 (2.50–4.50) | 1000 | 2.50 | 10 | 0 |",
+            "| create | bare requests | 2 | – | 1000 | – | – | 0 |",
         ] {
             assert!(page.lines().any(|other| other == line), "{line}\n{page}");
         }
