@@ -104,7 +104,7 @@ impl Report<'_> {
 
     /// The table of a load, with a row for each phase and contestant.
     fn figures(&self, load: Load) -> String {
-        let mut table = head(&["", ""], FIGURES.iter().map(|(title, _)| *title));
+        let mut table = head(&["phase", "contestant"], FIGURES.iter().map(|(title, _)| *title));
         for phase in load.phases() {
             for contestant in self.contestants(load) {
                 let cells = FIGURES.map(|(_, figure)| spread(&self.values(load, *phase, contestant, figure)));
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Record>(&line).unwrap(), records[0]);
         let page = Report(&records).page();
         for line in [
-            "| | podset-operator | bare requests |",
+            "|  | podset-operator | bare requests |",
             "| create: until every status is right, s | 3.50 | – |",
             "| requests per created pod | 1 | 1 |",
             "| CPU per created pod, ms | 2.50 | – |",
