@@ -101,7 +101,8 @@ async fn measure(place: &mut Place, cli: &Cli, records: &Path) -> Result<()> {
                 let mut at_work = Round::begin(place, contestant, load, round).await?;
                 for phase in load.phases() {
                     let measured = at_work.phase(*phase).await?;
-                    println!("bench:   {}: {:.2} s", phase.title(), measured.pods);
+                    let (pods, requests) = (measured.pods, measured.work());
+                    println!("bench:   {}: pods {pods:.2} s, {requests} requests", phase.title());
                     append(records, &Record::Phase(measured))?;
                 }
                 at_work.end().await?;

@@ -210,7 +210,7 @@ impl Measured {
     /// The number of requests without watches and Lease traffic.
     pub fn work(&self) -> f64 {
         let is_work = |kind: &str| !kind.starts_with("watch ") && !kind.ends_with(" leases");
-        self.requests.iter().filter(|(kind, _)| is_work(kind)).map(|(_, count)| *count as f64).sum()
+        self.requests.iter().filter(|(kind, _)| is_work(kind)).map(|(_, count)| count).sum::<usize>() as f64
     }
 }
 
