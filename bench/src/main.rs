@@ -27,7 +27,7 @@ use report::Report;
 use round::Round;
 
 /// Pods that fill the API server's watch cache, which starts so small that every burst of events ends the watches of pods.
-const WARM_UP: Load = Load::new(Kind::Replicas, 1, 1_500);
+const WARM_UP: Load = Load { kind: Kind::Replicas, sets: 1, pods: 1_500 };
 
 /// Measures the operator, built-in controllers, a tuned Go operator and bare requests on one local cluster, in turn.
 ///

@@ -71,10 +71,6 @@ pub struct Load {
 }
 
 impl Load {
-    pub const fn new(kind: Kind, sets: usize, pods: usize) -> Self {
-        Self { kind, sets, pods }
-    }
-
     pub fn all_pods(self) -> usize {
         self.sets * self.pods
     }
@@ -114,7 +110,7 @@ impl FromStr for Load {
                 _ => return None,
             };
             let (sets, pods) = size.split_once('x')?;
-            Some(Self::new(kind, number(sets)?, number(pods)?))
+            Some(Self { kind, sets: number(sets)?, pods: number(pods)? })
         };
         load().ok_or_else(|| "a load is 100x10, rollout:100x10 or scale:10000x5, with other numbers".to_owned())
     }

@@ -8,7 +8,7 @@ use crate::records::{Contestant, Kind, Load, Measured, Phase, Record, Run};
 pub type Figure = fn(&Measured) -> Option<f64>;
 
 /// The load of the chart and of the first table.
-pub const HEADLINE: Load = Load::new(Kind::Replicas, 100, 10);
+pub const HEADLINE: Load = Load { kind: Kind::Replicas, sets: 100, pods: 10 };
 
 /// Rows of the first table.
 const SUMMARY: [(&str, Phase, Figure); 6] = [
