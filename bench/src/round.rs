@@ -24,7 +24,7 @@ use crate::records::{Contestant, Kind, Load, Measured, Phase};
 use crate::tail::Tail;
 use crate::watcher::Watcher;
 
-/// Requests that the benchmark sends at the same time. Bare requests are not faster with more.
+/// Requests that the benchmark sends at the same time. Of 32, 64 and 128, each was once the fastest for bare requests.
 const PARALLEL: usize = 64;
 
 const PODS: &str = "/api/v1/namespaces/bench/pods";
