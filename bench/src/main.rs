@@ -36,7 +36,7 @@ const WARM_UP: Load = Load { kind: Kind::Replicas, sets: 1, pods: 1_500 };
 #[command(name = "bench")]
 struct Cli {
     /// Numbers of sets and of pods in each set. rollout: new templates, next to Deployments. scale: the operator alone, through restarts and
-    /// leader changes, once
+    /// leader changes, then one operator for each of three namespaces, once
     #[arg(
         value_name = "[rollout:|scale:]SETSxPODS",
         default_values = ["100x10", "1x1000", "500x4", "2000x5", "rollout:100x10", "scale:10000x5"]

@@ -11,6 +11,7 @@ use e2e::install::{SETS, install};
 use e2e::kubectl::Kubectl;
 use e2e::operator;
 use e2e::process::{eventually, printed};
+use e2e::rights::{self, ACCOUNT};
 use e2e::scene::make_namespace;
 use e2e::types::podset;
 use k8s_openapi::jiff::Timestamp;
@@ -20,8 +21,11 @@ use tokio::process::Command;
 
 use crate::records::Run;
 
-/// The namespace of the sets whose pods are watched.
+/// The namespace of the sets, except for those of the scale run.
 pub const NAMESPACE: &str = "bench";
+
+/// The namespaces of the scale run.
+pub const TENANTS: [&str; 3] = ["tenant-a", "tenant-b", "tenant-c"];
 
 /// ServiceAccounts of the bare requests and of the Go operator.
 pub const FLOOR: &str = "floor";
@@ -76,6 +80,11 @@ impl Place {
         install(&cluster, &binary).await?;
         raise_bound(&cluster).await?;
         make_namespace(&cluster, NAMESPACE).await?;
+        for tenant in TENANTS {
+            make_namespace(&cluster, tenant).await?;
+            rights::grant(&cluster, tenant).await?;
+            Account::create(&cluster, tenant, ACCOUNT).await?;
+        }
         let kubectl = Kubectl::new(&cluster, "");
         for account in [FLOOR, GO] {
             Account::create(&cluster, NAMESPACE, account).await?;

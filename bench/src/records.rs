@@ -57,7 +57,7 @@ pub enum Kind {
     Replicas,
     /// The templates change.
     Rollout,
-    /// Very many pods. The operator restarts, and its leader changes.
+    /// Very many pods in three namespaces. The operator restarts, its leader changes, and three operators replace it.
     Scale,
 }
 
@@ -80,7 +80,16 @@ impl Load {
         match self.kind {
             Kind::Replicas => &[Phase::Create, Phase::Up, Phase::Repair, Phase::Down],
             Kind::Rollout => &[Phase::Create, Phase::Roll],
-            Kind::Scale => &[Phase::Create, Phase::Rest, Phase::Restart, Phase::Term, Phase::Kill, Phase::Roll],
+            Kind::Scale => &[
+                Phase::Create,
+                Phase::Rest,
+                Phase::Restart,
+                Phase::Term,
+                Phase::Kill,
+                Phase::Roll,
+                Phase::Shards,
+                Phase::RollShards,
+            ],
         }
     }
 }
@@ -138,6 +147,10 @@ pub enum Phase {
     Kill,
     /// Templates change, in the scale run those of one set in ten. Half of the pods of a set are replaced at once.
     Roll,
+    /// The operator ends, a pod in each namespace is lost, and an operator for each namespace starts.
+    Shards,
+    /// `Roll` with the three operators.
+    RollShards,
     /// The sets are deleted. This is not recorded, because it measures the garbage collector.
     Delete,
 }
@@ -155,6 +168,8 @@ impl Phase {
             Self::Restart => "restart of the operator",
             Self::Term => "SIGTERM to the leader",
             Self::Kill => "SIGKILL to the leader",
+            Self::Shards => "start of three operators",
+            Self::RollShards => "rollout by three operators",
         }
     }
 }

@@ -7,19 +7,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use e2e::account::Account;
 use e2e::operator::Operator;
+use e2e::rights::HOME;
 use e2e::scene::PATIENCE;
 use e2e::types::{Pod, uid};
 use futures::{StreamExt, TryStreamExt};
 use http::Method;
 use kube::api::ApiResource;
-use kube::{Client, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use procfs::process::Process;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::contestant;
 use crate::judge::{Goal, set_of};
-use crate::place::{FLOOR, NAMESPACE, Place};
+use crate::place::{FLOOR, NAMESPACE, Place, TENANTS};
 use crate::records::{Contestant, Kind, Load, Measured, Phase};
 use crate::tail::Tail;
 use crate::watcher::Watcher;
@@ -101,7 +102,7 @@ impl<'a> Round<'a> {
         let batches = self.batches(phase, before, &victims)?;
         self.requests()?;
         // The CPU time of a process that ends is not counted.
-        let ending = usize::from(matches!(phase, Phase::Restart | Phase::Term | Phase::Kill));
+        let ending = usize::from(matches!(phase, Phase::Restart | Phase::Term | Phase::Kill | Phase::Shards));
         let (cpu_before, _) = usage(&mut self.processes[ending..])?;
         let began = Instant::now();
         self.watcher.judge().begin(Goal {
@@ -109,19 +110,19 @@ impl<'a> Round<'a> {
             pods: self.wanted,
             most: self.wanted.max(before),
             victims: victims.iter().map(|pod| uid(&pod.metadata)).collect(),
-            rolls: phase == Phase::Roll,
+            rolls: matches!(phase, Phase::Roll | Phase::RollShards),
             has_status: self.sets.is_some(),
         });
         match phase {
             Phase::Kill => self.processes.remove(0).kill().await?,
-            Phase::Restart | Phase::Term => drop(self.processes.remove(0).terminate(PATIENCE).await?),
+            Phase::Restart | Phase::Term | Phase::Shards => drop(self.processes.remove(0).terminate(PATIENCE).await?),
             _ => {}
         }
         for requests in batches {
             send_all(&self.user, requests).await?;
         }
         match phase {
-            Phase::Restart => self.start(phase).await?,
+            Phase::Restart | Phase::Shards => self.start(phase).await?,
             Phase::Rest => sleep(Duration::from_secs(60)).await,
             _ => {}
         }
@@ -145,10 +146,13 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// Starts a process of the contestant, if it has any, for this phase.
+    /// Starts a process of the contestant, if it has any, or an operator for each tenant, for this phase.
     async fn start(&mut self, phase: Phase) -> Result<()> {
-        let name = format!("{:?}-{}-{phase:?}", self.contestant, self.place.rounds).to_lowercase();
-        self.processes.extend(contestant::start(self.place, self.contestant, name).await?);
+        let homes: &[_] = if phase == Phase::Shards { &TENANTS } else { &[HOME] };
+        for (number, home) in homes.iter().enumerate() {
+            let name = format!("{:?}-{}-{phase:?}-{number}", self.contestant, self.place.rounds).to_lowercase();
+            self.processes.extend(contestant::start(self.place, self.contestant, name, home).await?);
+        }
         Ok(())
     }
 
@@ -166,10 +170,13 @@ impl<'a> Round<'a> {
         Ok(self.log.since_last(&contestant::users(self.contestant))?.kinds())
     }
 
-    /// The sets that a phase changes.
-    fn names(&self, phase: Phase) -> Vec<String> {
-        let step = if self.load.kind == Kind::Scale && phase == Phase::Roll { 10 } else { 1 };
-        (0..self.load.sets).step_by(step).map(|number| format!("{}-{number}", self.name)).collect()
+    /// The sets that a phase changes: namespace and name.
+    fn changed(&self, phase: Phase) -> impl Iterator<Item = (&'static str, String)> {
+        let is_scale = self.load.kind == Kind::Scale;
+        let namespaces: &[_] = if is_scale { &TENANTS } else { &[NAMESPACE] };
+        let step = if is_scale && matches!(phase, Phase::Roll | Phase::RollShards) { 10 } else { 1 };
+        let set = |number| (namespaces[number % namespaces.len()], format!("{}-{number}", self.name));
+        (0..self.load.sets).step_by(step).map(set)
     }
 
     /// The pods that a phase deletes or replaces, if it does not change the number of pods.
@@ -178,8 +185,12 @@ impl<'a> Round<'a> {
         match phase {
             Phase::Repair => live.into_iter().step_by(10).collect(),
             Phase::Restart | Phase::Term | Phase::Kill => live.into_iter().take(1).collect(),
-            Phase::Roll => {
-                let names: HashSet<_> = self.names(phase).into_iter().collect();
+            Phase::Shards => {
+                let first = |tenant| live.iter().find(|pod| pod.namespace().as_deref() == Some(tenant)).cloned();
+                TENANTS.into_iter().filter_map(first).collect()
+            }
+            Phase::Roll | Phase::RollShards => {
+                let names: HashSet<_> = self.changed(phase).map(|(_, name)| name).collect();
                 live.retain(|pod| names.contains(set_of(pod)));
                 live
             }
@@ -190,33 +201,35 @@ impl<'a> Round<'a> {
     /// The requests that start a phase, one batch after the other.
     fn batches(&self, phase: Phase, before: usize, victims: &[Pod]) -> Result<Vec<Vec<Request>>> {
         let (rolls, wanted) = (self.load.kind != Kind::Replicas, self.wanted);
-        let delete = |pod: &Pod| (Method::DELETE, format!("{PODS}/{}", pod.name_any()), None);
-        let names = self.names(phase).into_iter();
+        let path = |pod: &Pod| format!("{}/{}", Pod::url_path(&(), pod.namespace().as_deref()), pod.name_any());
+        let delete = |pod: &Pod| (Method::DELETE, path(pod), None);
+        let changed = self.changed(phase);
         let Some(resource) = &self.sets else {
             // Without a controller, the benchmark creates and deletes the pods.
             let live = self.watcher.judge().live();
             let surplus = live.iter().enumerate().filter(|(number, _)| number % before >= wanted).map(|(_, pod)| pod);
             let deletes = victims.iter().chain(surplus).map(delete).collect();
             let lost = victims.iter().map(|pod| set_of(pod).to_owned());
-            let missing = names.flat_map(|name| repeat_n(name, wanted.saturating_sub(before)));
+            let missing = changed.flat_map(|(_, name)| repeat_n(name, wanted.saturating_sub(before)));
             let post = |set: String| Ok((Method::POST, PODS.to_owned(), Some(contestant::pod(&set)?)));
             return Ok(vec![deletes, lost.chain(missing).map(post).collect::<Result<_>>()?]);
         };
-        let path = format!("/apis/{}/namespaces/{NAMESPACE}/{}", resource.api_version, resource.plural);
         let restart = contestant::restart();
-        let request = |name: String| {
+        let request = |(namespace, name): (_, String)| {
+            let path = format!("/apis/{}/namespaces/{namespace}/{}", resource.api_version, resource.plural);
             let patch = |patch| (Method::PATCH, format!("{path}/{name}"), Some(patch));
             Ok(match phase {
-                Phase::Create => (Method::POST, path.clone(), Some(contestant::set(resource, &name, wanted, rolls)?)),
+                Phase::Create => (Method::POST, path, Some(contestant::set(resource, &name, wanted, rolls)?)),
                 Phase::Delete => (Method::DELETE, format!("{path}/{name}?propagationPolicy=Background"), None),
-                Phase::Roll => patch(restart.clone()),
+                Phase::Roll | Phase::RollShards => patch(restart.clone()),
                 _ => patch(json!({"spec": {"replicas": wanted}})),
             })
         };
         let requests = match phase {
-            Phase::Rest => Vec::new(),
-            Phase::Repair | Phase::Restart | Phase::Term | Phase::Kill => victims.iter().map(delete).collect(),
-            _ => names.map(request).collect::<Result<_>>()?,
+            Phase::Create | Phase::Up | Phase::Down | Phase::Roll | Phase::RollShards | Phase::Delete => {
+                changed.map(request).collect::<Result<_>>()?
+            }
+            _ => victims.iter().map(delete).collect(),
         };
         Ok(vec![requests])
     }

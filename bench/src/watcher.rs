@@ -13,7 +13,6 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::judge::{Judge, Set};
-use crate::place::NAMESPACE;
 
 /// Everything is at rest if nothing happens for this time.
 const QUIET: Duration = Duration::from_millis(1_500);
@@ -32,11 +31,12 @@ impl Watcher {
         let judge = Arc::new(Mutex::new(Judge::default()));
         let mut watches = JoinSet::new();
         let target = judge.clone();
-        let pods = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
+        // No other pods are on the cluster.
+        let pods = Api::<Pod>::all(client.clone());
         watches.spawn(follow(pods, move |step| lock(&target).take_pods(step, Instant::now())));
         if let Some(resource) = sets {
             let target = judge.clone();
-            let sets = Api::<Set>::namespaced_with(client.clone(), NAMESPACE, resource);
+            let sets = Api::<Set>::all_with(client.clone(), resource);
             watches.spawn(follow(sets, move |step| lock(&target).take_sets(step, Instant::now())));
         }
         Self { judge, _watches: watches }
