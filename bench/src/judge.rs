@@ -1,9 +1,10 @@
-//! Decides from the events of two watches, pods and sets, if all is as wanted. Counts excess pods. No I/O, no clock.
+//! Decides from the events of two watches, pods and sets, if all is as wanted. Counts excess pods, and tells
+//! how old statuses are. No I/O, no clock.
 //!
 //! The events of pods arrive in the order in which they happened, so each count of a set's pods was once true.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use e2e::observe::follow::Step;
 use e2e::types::{Pod, uid};
@@ -46,14 +47,19 @@ pub struct Status {
     pod_names: Vec<String>,
 }
 
+/// What a status says: the generation of the spec, and the numbers of live and ready pods.
+type Facts = (Option<i64>, usize, usize);
+
 /// The goal, and the observed state.
 #[derive(Default)]
 pub struct Judge {
     goal: Goal,
     /// All pods by UID, also those that terminate.
     pods: HashMap<String, Pod>,
-    /// The names of the live pods of each set.
-    live: HashMap<String, HashSet<String>>,
+    /// The names of the live pods of each set, and whether they are ready.
+    live: HashMap<String, HashMap<String, bool>>,
+    /// What the status of each set should have said since it was last right or the set was first seen, each with its start.
+    history: HashMap<String, Vec<(Facts, Instant)>>,
     sets: HashMap<String, Set>,
     /// The most pods that each set had too many in this phase.
     excess: HashMap<String, usize>,
@@ -74,45 +80,83 @@ impl Judge {
     pub fn take_pods(&mut self, step: Step<Pod>, now: Instant) {
         self.last_event = Some(now);
         match step {
-            Step::Applied(pod) => self.pod(pod, false),
-            Step::Deleted(pod) => self.pod(pod, true),
+            Step::Applied(pod) => self.pod(pod, false, now),
+            Step::Deleted(pod) => self.pod(pod, true, now),
             Step::Listed(pods, _) => {
                 self.has_gap = true;
                 self.pods.clear();
                 self.live.clear();
-                pods.into_iter().for_each(|pod| self.pod(pod, false));
+                pods.into_iter().for_each(|pod| self.pod(pod, false, now));
+                // The facts in the middle of the list were never true.
+                self.history.clear();
             }
             Step::Nothing(_) => {}
         }
     }
 
     /// A pod was added, modified or deleted (`gone`).
-    fn pod(&mut self, pod: Pod, gone: bool) {
+    fn pod(&mut self, pod: Pod, gone: bool, now: Instant) {
         let (uid, set) = (uid(&pod.metadata), set_of(&pod).to_owned());
         let live = self.live.entry(set.clone()).or_default();
         if self.pods.remove(&uid).is_some_and(|before| before.is_live()) {
             live.remove(&pod.name_any());
         }
-        if gone {
-            return;
+        if pod.is_live() && !gone {
+            live.insert(pod.name_any(), pod.is_ready());
         }
-        if pod.is_live() {
-            live.insert(pod.name_any());
-        }
-        let excess = self.excess.entry(set).or_default();
+        let excess = self.excess.entry(set.clone()).or_default();
         *excess = live.len().saturating_sub(self.goal.most).max(*excess);
-        self.pods.insert(uid, pod);
+        if !gone {
+            self.pods.insert(uid, pod);
+        }
+        self.note(set, now);
+    }
+
+    /// Notes what a status of this set should say now.
+    fn note(&mut self, name: String, now: Instant) {
+        let generation = self.sets.get(&name).and_then(|set| set.metadata.generation);
+        let live = self.live.entry(name.clone()).or_default();
+        let facts = (generation, live.len(), live.values().filter(|is_ready| **is_ready).count());
+        let history = self.history.entry(name).or_default();
+        if history.last().is_none_or(|(last, _)| *last != facts) {
+            history.push((facts, now));
+        }
     }
 
     /// Applies a step of the watch of the sets.
     pub fn take_sets(&mut self, step: Step<Set>, now: Instant) {
         self.last_event = Some(now);
         match step {
-            Step::Applied(set) => drop(self.sets.insert(set.name_any(), set)),
+            Step::Applied(set) => self.set(set, now),
             Step::Deleted(set) => drop(self.sets.remove(&set.name_any())),
-            Step::Listed(sets, _) => self.sets = sets.into_iter().map(|set| (set.name_any(), set)).collect(),
+            Step::Listed(sets, _) => {
+                self.sets.clear();
+                sets.into_iter().for_each(|set| self.set(set, now));
+            }
             Step::Nothing(_) => {}
         }
+    }
+
+    fn set(&mut self, set: Set, now: Instant) {
+        let name = set.name_any();
+        self.sets.insert(name.clone(), set);
+        self.note(name, now);
+    }
+
+    /// The number of live pods, and how long ago the oldest status was right.
+    pub fn sample(&mut self, now: Instant) -> (usize, Duration) {
+        let mut oldest = now;
+        for (name, history) in &mut self.history {
+            let Some(set) = self.sets.get(name) else { continue };
+            let status = set.status.as_ref().map(|it| (it.observed_generation, it.pods(), it.ready_replicas));
+            let is_right = |(facts, _): &(Facts, Instant)| Some(*facts) == status;
+            // A status that follows its pods with a delay is never right now, but was not long ago.
+            history.drain(..history.iter().rposition(is_right).unwrap_or(0));
+            // A new set waits for a status from the start.
+            let since = if status.is_none() { history.first() } else { history.get(1) };
+            oldest = since.map_or(oldest, |(_, since)| oldest.min(*since));
+        }
+        (self.live.values().map(HashMap::len).sum(), now - oldest)
     }
 
     /// The live pods, set by set.
@@ -125,7 +169,7 @@ impl Judge {
     /// Whether every set has the right number of pods, and the victims are gone.
     pub fn pods_are_right(&self) -> bool {
         let Goal { sets, pods, victims, .. } = &self.goal;
-        let mut numbers = self.live.values().map(HashSet::len).filter(|number| *number > 0);
+        let mut numbers = self.live.values().map(HashMap::len).filter(|number| *number > 0);
         let is_gone = |uid| self.pods.get(uid).is_none_or(|pod| !pod.is_live());
         numbers.clone().count() == *sets && numbers.all(|number| number == *pods) && victims.iter().all(is_gone)
     }
@@ -134,8 +178,8 @@ impl Judge {
     pub fn statuses_are_right(&self) -> bool {
         let Goal { pods, rolls, .. } = self.goal;
         self.every_status(|set, status| {
-            let is_live = |pod| self.live.get(set).is_some_and(|live| live.contains(pod));
-            status.replicas.unwrap_or(status.available_replicas) == pods
+            let is_live = |pod| self.live.get(set).is_some_and(|live| live.contains_key(pod));
+            status.pods() == pods
                 && status.pod_names.iter().all(is_live)
                 && (!rolls || status.updated_replicas == pods && status.ready_replicas == pods)
         })
@@ -172,6 +216,12 @@ impl Judge {
         let right = [self.pods_are_right(), self.statuses_are_right()];
         let (sets, pods) = (self.sets.len(), self.pods.len());
         format!("{sets} sets, {pods} pods, {ready} ready; pods and statuses are right: {right:?}")
+    }
+}
+
+impl Status {
+    fn pods(&self) -> usize {
+        self.replicas.unwrap_or(self.available_replicas)
     }
 }
 
@@ -212,7 +262,7 @@ mod tests {
         let metadata = json!({"name": name, "uid": name, "labels": {"app": "a"}});
         let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]});
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status});
-        judge.pod(serde_json::from_value(pod).unwrap(), gone);
+        judge.pod(serde_json::from_value(pod).unwrap(), gone, Instant::now());
     }
 
     fn set(judge: &mut Judge, ready: usize, names: &[&str]) {
@@ -231,6 +281,20 @@ mod tests {
         assert!(judge.excess() == Some(1) && judge.rests());
         judge.begin(goal(&[], false));
         assert_eq!(judge.excess(), Some(0));
+    }
+
+    #[test]
+    fn a_status_is_as_old_as_what_it_says() {
+        let mut judge = set_of_two();
+        pod(&mut judge, "1", "False", false);
+        let (between, minute) = (Instant::now(), Duration::from_secs(60));
+        pod(&mut judge, "2", "False", false);
+        assert!(judge.sample(between + minute).1 >= minute);
+        set(&mut judge, 1, &["1", "2"]);
+        let (_, age) = judge.sample(between + minute);
+        assert!((Duration::from_secs(50)..minute).contains(&age), "the status is newer, but not right");
+        set(&mut judge, 0, &["1", "2"]);
+        assert_eq!(judge.sample(between + minute), (2, Duration::ZERO));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::records::{Contestant, Kind, Load, Measured, Phase, Record, Run};
+use crate::records::{Contestant, Kind, Load, Measured, Phase, Record, Run, Sample};
 
 /// A figure of one phase, if it was measured.
 pub type Figure = fn(&Measured) -> Option<f64>;
@@ -20,13 +20,14 @@ const SUMMARY: [(&str, Phase, Figure); 6] = [
     ("peak memory after the scale-up, MiB", Phase::Up, |measured| measured.peak),
 ];
 
-/// Columns of the table of a load.
-const FIGURES: [(&str, Figure); 6] = [
+/// Columns of the table of a load, if they have a figure.
+const FIGURES: [(&str, Figure); 7] = [
     ("pods, s", |measured| Some(measured.pods)),
     ("status, s", |measured| measured.status),
     ("requests", |measured| Some(measured.work())),
     ("CPU, s", |measured| Some(measured.cpu? / 1_000.0)),
     ("peak memory, MiB", |measured| measured.peak),
+    ("oldest status, s", |measured| measured.samples.iter().map(|[.., age]| *age).reduce(f64::max)),
     ("excess pods", |measured| Some(measured.excess? as f64)),
 ];
 
@@ -36,6 +37,11 @@ pub struct Report<'a>(pub &'a [Record]);
 impl Report<'_> {
     fn measured(&self) -> impl Iterator<Item = &Measured> {
         self.0.iter().filter_map(|record| if let Record::Phase(measured) = record { Some(measured) } else { None })
+    }
+
+    /// The samples of each phase of the scale run.
+    pub fn samples(&self) -> Vec<&[Sample]> {
+        self.measured().map(|measured| &*measured.samples).filter(|samples| !samples.is_empty()).collect()
     }
 
     /// The contestants of a load, in order.
@@ -60,7 +66,7 @@ impl Report<'_> {
         median(&self.values(HEADLINE, phase, contestant, figure))
     }
 
-    /// The page. Its chart is `benchmarks/times.svg` beside it.
+    /// The page. Its charts are `benchmarks/times.svg` and `benchmarks/scale.svg` beside it.
     pub fn page(&self) -> String {
         let mut page = String::from("# Benchmarks\n\nHow long users wait for the operator, and what it costs, ");
         page.push_str("compared with other controllers on the same cluster.\n\n");
@@ -72,6 +78,10 @@ impl Report<'_> {
         page.push_str(include_str!("../method.md"));
         for load in self.measured().map(|measured| measured.load).collect::<BTreeSet<_>>() {
             page.push_str(&format!("\n## {load}\n\n{}", self.figures(load)));
+            if load.kind == Kind::Scale {
+                page.push_str("\n![Pods, memory and the age of the oldest status over time](benchmarks/scale.svg)\n\n");
+                page.push_str(include_str!("../scale.md"));
+            }
         }
         page.push_str("\n## Runs\n\n");
         for record in self.0 {
@@ -104,10 +114,13 @@ impl Report<'_> {
 
     /// The table of a load, with a row for each phase and contestant.
     fn figures(&self, load: Load) -> String {
-        let mut table = head(&["phase", "contestant"], FIGURES.iter().map(|(title, _)| *title));
+        let of_load = || self.measured().filter(|measured| measured.load == load);
+        let is_used = |(_, figure): &&(&str, Figure)| of_load().filter_map(*figure).count() > 0;
+        let columns: Vec<_> = FIGURES.iter().filter(is_used).collect();
+        let mut table = head(&["phase", "contestant"], columns.iter().map(|(title, _)| *title));
         for phase in load.phases() {
             for contestant in self.contestants(load) {
-                let cells = FIGURES.map(|(_, figure)| spread(&self.values(load, *phase, contestant, figure)));
+                let cells = columns.iter().map(|(_, it)| spread(&self.values(load, *phase, contestant, *it)));
                 table += &row([phase.title().to_owned(), contestant.title().to_owned()].into_iter().chain(cells));
             }
         }
@@ -176,6 +189,7 @@ mod tests {
             cpu: (!is_floor).then_some(2_500.0),
             peak: (!is_floor).then_some(10.0),
             excess: Some(0),
+            samples: Vec::new(),
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::iter::repeat_n;
+use std::mem::take;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -23,7 +24,7 @@ use crate::judge::{Goal, set_of};
 use crate::place::{FLOOR, NAMESPACE, Place, TENANTS};
 use crate::records::{Contestant, Kind, Load, Measured, Phase};
 use crate::tail::Tail;
-use crate::watcher::Watcher;
+use crate::watcher::{Watcher, lock};
 
 /// Requests that the benchmark sends at the same time. Of 32, 64 and 128, each was once the fastest for bare requests.
 const PARALLEL: usize = 64;
@@ -132,6 +133,8 @@ impl<'a> Round<'a> {
         let (cpu, peak) = usage(&mut self.processes)?;
         let seconds = |mark: Option<Instant>| mark.map(|mark| (mark - began).as_secs_f64());
         let has_process = !self.processes.is_empty();
+        // The other loads are too short for curves.
+        let samples = (self.load.kind == Kind::Scale).then(|| take(&mut *lock(&self.watcher.samples)));
         Ok(Measured {
             contestant: self.contestant,
             load: self.load,
@@ -143,6 +146,7 @@ impl<'a> Round<'a> {
             cpu: has_process.then_some(cpu - cpu_before),
             peak: has_process.then_some(peak),
             excess: self.watcher.judge().excess(),
+            samples: samples.unwrap_or_default(),
         })
     }
 
@@ -151,7 +155,10 @@ impl<'a> Round<'a> {
         let homes: &[_] = if phase == Phase::Shards { &TENANTS } else { &[HOME] };
         for (number, home) in homes.iter().enumerate() {
             let name = format!("{:?}-{}-{phase:?}-{number}", self.contestant, self.place.rounds).to_lowercase();
-            self.processes.extend(contestant::start(self.place, self.contestant, name, home).await?);
+            if let Some(mut process) = contestant::start(self.place, self.contestant, name, home).await? {
+                lock(&self.watcher.processes).push(process.id()?);
+                self.processes.push(process);
+            }
         }
         Ok(())
     }
