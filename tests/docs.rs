@@ -75,7 +75,6 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--selector",
     "--server-side",
     "--serviceaccount",
-    "--scale",
     "--set",
     "--show-events",
     "--show-managed-fields",

@@ -3,15 +3,13 @@
 use anyhow::Result;
 use plotters::prelude::*;
 
-use crate::records::{Contestant, Load, Measured, Phase, Sample};
-use crate::report::{Figure, Report};
+use crate::records::{Contestant, Measured, Phase, Sample};
+use crate::report::{Figure, HEADLINE, Report};
 
 const SIZE: (u32, u32) = (900, 380);
 
 /// Width of a bar, where the bars of all contestants fill one unit with a gap.
 const BAR: f64 = 0.2;
-
-const PHASES: [Phase; 5] = [Phase::Create, Phase::Up, Phase::Repair, Phase::Down, Phase::Delete];
 
 /// Seconds until every status is right: until the pods are right where there is no status.
 const TIME: Figure = |measured: &Measured| Some(measured.status.unwrap_or(measured.pods));
@@ -25,26 +23,26 @@ fn color(contestant: Contestant) -> RGBColor {
     }
 }
 
-/// The medians of a load, a group of bars for each phase, as SVG.
-pub fn times(report: &Report<'_>, load: Load) -> Result<String> {
-    let contestants = report.contestants(load);
-    let value = |phase, contestant| report.spread(load, phase, contestant, TIME).map(|spread| spread.median);
-    let all = contestants.iter().flat_map(|one| PHASES.into_iter().filter_map(|phase| value(phase, *one)));
+/// The medians, a group of bars for each phase, as SVG.
+pub fn times(report: &Report<'_>) -> Result<String> {
+    let (phases, contestants) = (HEADLINE.phases(), report.contestants(HEADLINE));
+    let value = |phase, contestant| report.median(phase, contestant, TIME);
+    let all = contestants.iter().flat_map(|one| phases.iter().filter_map(|phase| value(*phase, *one)));
     let most = all.fold(0.0, f64::max);
 
     let mut svg = String::new();
     let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
-    let title = format!("{} sets of {} pods: seconds until every status is right", load.sets, load.pods);
+    let title = format!("{} sets of {} pods: seconds until every status is right", HEADLINE.sets, HEADLINE.pods);
     let mut chart = ChartBuilder::on(&area)
         .caption(title, ("sans-serif", 18))
         .margin(12)
         .x_label_area_size(30)
         .y_label_area_size(45)
-        .build_cartesian_2d(-0.5..PHASES.len() as f64 - 0.5, 0.0..most * 1.1)?;
-    let title = |group: &f64| PHASES[group.round() as usize].title().to_owned();
+        .build_cartesian_2d(-0.5..phases.len() as f64 - 0.5, 0.0..most * 1.1)?;
+    let title = |group: &f64| phases[group.round() as usize].title().to_owned();
     let mut mesh = chart.configure_mesh();
-    mesh.disable_x_mesh().x_labels(PHASES.len()).x_label_formatter(&title).x_label_style(("sans-serif", 14));
+    mesh.disable_x_mesh().x_labels(phases.len()).x_label_formatter(&title).x_label_style(("sans-serif", 14));
     mesh.max_light_lines(0).y_desc("seconds").draw()?;
     for (number, contestant) in contestants.into_iter().enumerate() {
         let color = color(contestant);
@@ -53,7 +51,7 @@ pub fn times(report: &Report<'_>, load: Load) -> Result<String> {
             value(phase, contestant).map(|top| Rectangle::new([(left, 0.0), (left + BAR, top)], color.filled()))
         };
         chart
-            .draw_series(PHASES.into_iter().enumerate().filter_map(bar))?
+            .draw_series(phases.iter().copied().enumerate().filter_map(bar))?
             .label(contestant.title())
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], color.filled()));
     }
@@ -68,37 +66,35 @@ pub fn times(report: &Report<'_>, load: Load) -> Result<String> {
     Ok(svg)
 }
 
-/// The title of a curve, and its value.
-type Curve = (&'static str, fn(&Sample) -> f64);
-
-/// Pods, memory and the oldest status of the scale run over time, with a line where each step begins, as SVG.
-pub fn scale(report: &Report<'_>) -> Result<String> {
-    let curves: [Curve; 3] = [
-        ("pods (thousands)", |(_, _, pods, _)| *pods as f64 / 1_000.0),
-        ("memory of the largest operator, MiB", |(_, memory, ..)| *memory),
-        ("age of the oldest status, s", |(.., age)| *age),
-    ];
-    let end = report.samples.last().map_or(1.0, |(at, ..)| *at);
+/// The samples of each phase as curves over time, one below the other because their units differ, as SVG. A line shows where a phase begins.
+pub fn scale(phases: &[&[Sample]]) -> Result<String> {
+    let samples = phases.concat();
+    let end = samples.len() as f64;
     let mut svg = String::new();
     let area = SVGBackend::with_string(&mut svg, (SIZE.0, 540)).into_drawing_area();
     area.fill(&WHITE)?;
-    for (part, (title, value)) in area.split_evenly((3, 1)).iter().zip(curves) {
-        let most = report.samples.iter().map(value).fold(1.0, f64::max);
+    let titles = ["pods", "memory of the largest operator, MiB", "age of the oldest status, s"];
+    for (curve, part) in area.split_evenly((3, 1)).iter().enumerate() {
+        let top = samples.iter().map(|sample| sample[curve]).fold(1.0, f64::max) * 1.15;
         let mut chart = ChartBuilder::on(part)
-            .caption(title, ("sans-serif", 14))
+            .caption(titles[curve], ("sans-serif", 14))
             .margin(6)
             .x_label_area_size(22)
             .y_label_area_size(45)
-            .build_cartesian_2d(0.0..end, 0.0..most * 1.15)?;
-        chart.configure_mesh().disable_mesh().y_labels(4).x_label_formatter(&|at| format!("{at} s")).draw()?;
-        for (number, step) in report.steps.iter().enumerate() {
-            let line = [(step.began, 0.0), (step.began, most * 1.15)];
-            chart.draw_series([PathElement::new(line, BLACK.mix(0.25))])?;
-            let label = ("sans-serif", 11).into_font();
-            chart.draw_series([Text::new((number + 1).to_string(), (step.began + end / 200.0, most * 1.15), label)])?;
+            .build_cartesian_2d(0.0..end, 0.0..top)?;
+        let mut mesh = chart.configure_mesh();
+        mesh.disable_mesh().y_labels(4).y_label_formatter(&|value| value.to_string());
+        mesh.x_label_formatter(&|second| format!("{second} s")).draw()?;
+        let points = samples.iter().enumerate().map(|(second, sample)| (second as f64, sample[curve]));
+        let style = color(Contestant::Operator).stroke_width(2);
+        chart.draw_series([PathElement::new(points.collect::<Vec<_>>(), style)])?;
+        let mut began = 0.0;
+        for (number, phase) in phases.iter().enumerate() {
+            chart.draw_series([PathElement::new([(began, 0.0), (began, top)], BLACK.mix(0.25))])?;
+            let label = (number + 1).to_string();
+            chart.draw_series([Text::new(label, (began + end / 200.0, top), ("sans-serif", 11))])?;
+            began += phase.len() as f64;
         }
-        let points: Vec<_> = report.samples.iter().map(|sample| (sample.0, value(sample))).collect();
-        chart.draw_series([PathElement::new(points, color(Contestant::Operator).stroke_width(2))])?;
     }
     area.present()?;
     drop(area);

@@ -11,7 +11,7 @@ use kube::api::ApiResource;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::place::{FLOOR, GO, NAMESPACE, Place};
+use crate::place::{FLOOR, GO, NAMESPACE, Place, TENANTS};
 use crate::records::Contestant;
 
 /// The kind of the contestant's sets; `None` for bare requests.
@@ -57,19 +57,15 @@ fn pod_spec() -> Result<Value> {
 
 /// The contestant's ServiceAccounts as users of the API server.
 pub fn users(contestant: Contestant) -> Vec<String> {
-    let (namespace, accounts): (_, &[&str]) = match contestant {
-        Contestant::Operator => (HOME, &[ACCOUNT]),
-        Contestant::ReplicaSet => ("kube-system", &["replicaset-controller"]),
-        Contestant::Deployment => ("kube-system", &["deployment-controller", "replicaset-controller"]),
-        Contestant::Go => (NAMESPACE, &[GO]),
-        Contestant::Floor => (NAMESPACE, &[FLOOR]),
-    };
-    accounts.iter().map(|account| user(namespace, account)).collect()
-}
-
-/// A ServiceAccount as a user of the API server.
-pub fn user(namespace: &str, account: &str) -> String {
-    format!("system:serviceaccount:{namespace}:{account}")
+    let user = |namespace, account| format!("system:serviceaccount:{namespace}:{account}");
+    let system = |account| user("kube-system", account);
+    match contestant {
+        Contestant::Operator => TENANTS.into_iter().chain([HOME]).map(|namespace| user(namespace, ACCOUNT)).collect(),
+        Contestant::ReplicaSet => vec![system("replicaset-controller")],
+        Contestant::Deployment => vec![system("deployment-controller"), system("replicaset-controller")],
+        Contestant::Go => vec![user(NAMESPACE, GO)],
+        Contestant::Floor => vec![user(NAMESPACE, FLOOR)],
+    }
 }
 
 /// The patch that restarts the pods of a set, as `kubectl rollout restart` does.
@@ -78,11 +74,16 @@ pub fn restart() -> Value {
     json!({"spec": {"template": {"metadata": {"annotations": annotations}}}})
 }
 
-/// Starts the contestant's process; bare requests have none.
-pub async fn start(place: &Place, contestant: Contestant) -> Result<Option<Operator>> {
-    let name = format!("{contestant:?}-{}", place.rounds).to_lowercase();
+/// Starts a process of the contestant; bare requests have none. The operator has the default flags, except for the ports of probes and
+/// metrics. Its account and Lease are in the namespace `home`. A tenant's operator watches only this namespace.
+pub async fn start(place: &Place, contestant: Contestant, name: String, home: &str) -> Result<Option<Operator>> {
     let process = match contestant {
-        Contestant::Operator => start_operator(place, name, HOME, &[]).await,
+        Contestant::Operator => {
+            let account = Account::existing(&place.cluster, home, ACCOUNT).await?;
+            let namespaces: &[_] = if home == HOME { &[] } else { &[home] };
+            let settings = Settings { serves: true, ..Settings::of(namespaces).elected(Times::DEFAULT) };
+            Operator::join(&place.cluster, &place.binary, name, &account, &settings, &place.folder)
+        }
         Contestant::ReplicaSet => start_controllers(place, name, "replicaset-controller"),
         Contestant::Deployment => start_controllers(place, name, "deployment-controller,replicaset-controller"),
         Contestant::Go => {
@@ -96,14 +97,6 @@ pub async fn start(place: &Place, contestant: Contestant) -> Result<Option<Opera
         Contestant::Floor => return Ok(None),
     };
     process.map(Some)
-}
-
-/// Starts an operator for these namespaces, or for all if there are none, with the account and the Lease in the namespace `home`. It has the
-/// default flags, except for the ports of probes and metrics.
-pub async fn start_operator(place: &Place, name: String, home: &str, namespaces: &[&str]) -> Result<Operator> {
-    let account = Account::existing(&place.cluster, home, ACCOUNT).await?;
-    let settings = Settings { election: Some(Times::DEFAULT), serves: true, ..Settings::of(namespaces) };
-    Operator::join(&place.cluster, &place.binary, name, &account, &settings, &place.folder)
 }
 
 /// Starts a kube-controller-manager with these controllers only.

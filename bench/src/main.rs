@@ -8,7 +8,6 @@ mod place;
 mod records;
 mod report;
 mod round;
-mod scale;
 mod tail;
 mod watcher;
 
@@ -23,12 +22,12 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::runtime::Runtime;
 
 use place::Place;
-use records::{Contestant, Load, Phase, Record, append, read};
-use report::{Report, brief};
+use records::{Contestant, Kind, Load, Phase, Record, append, read};
+use report::Report;
 use round::Round;
 
-/// Bare requests that show how many connections are fastest.
-const TRIAL: Load = Load::new(1, 1_500);
+/// Pods that fill the API server's watch cache, which starts so small that every burst of events ends the watches of pods.
+const WARM_UP: Load = Load { kind: Kind::Replicas, sets: 1, pods: 1_500 };
 
 /// Measures the operator, built-in controllers, a tuned Go operator and bare requests on one local cluster, in turn.
 ///
@@ -36,8 +35,12 @@ const TRIAL: Load = Load::new(1, 1_500);
 #[derive(Parser)]
 #[command(name = "bench")]
 struct Cli {
-    /// Numbers of sets and of pods in each set; rollout: new templates for 100x10
-    #[arg(value_name = "SETSxPODS|rollout", default_values = ["100x10", "1x1000", "500x4", "2000x5", "rollout"])]
+    /// Numbers of sets and of pods in each set. rollout: new templates, next to Deployments. scale: the operator alone, through restarts and
+    /// leader changes, then one operator for each of three namespaces, once
+    #[arg(
+        value_name = "[rollout:|scale:]SETSxPODS",
+        default_values = ["100x10", "1x1000", "500x4", "2000x5", "rollout:100x10", "scale:10000x5"]
+    )]
     loads: Vec<Load>,
     /// Repetitions of each load
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -45,13 +48,10 @@ struct Cli {
     /// Contestants to measure, with commas between them
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values = ["operator", "replicaset", "go", "floor", "deployment"])]
     only: Vec<Contestant>,
-    /// Instead of the loads, take one operator through restarts, leader changes and rolling restarts with this many pods: 10000x5
-    #[arg(long, value_name = "SETSxPODS", conflicts_with_all = ["loads", "rounds", "only"])]
-    scale: Option<Load>,
     /// Measure nothing, and take the records of an earlier run: target/bench/DATE.jsonl
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["loads", "rounds", "only", "scale"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["loads", "rounds", "only"])]
     from: Option<PathBuf>,
-    /// Replace these loads in docs/benchmarks.md, its chart and its records
+    /// Write docs/benchmarks.md, its charts and its records, from these records alone
     #[arg(long)]
     write: bool,
 }
@@ -65,7 +65,7 @@ fn main() -> Result<ExitCode> {
         Some(file) => file.clone(),
         None => Runtime::new()?.block_on(run(&cli))?,
     };
-    report(read(&file)?, cli.write)?;
+    report(&read(&file)?, cli.write)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -74,102 +74,61 @@ async fn run(cli: &Cli) -> Result<PathBuf> {
     let binary = std::env::current_exe()?;
     let target = binary.ancestors().nth(2).context("this program is not in a target directory")?;
     let folder = target.join("bench");
-    let with_go = cli.scale.is_none() && cli.only.contains(&Contestant::Go);
-    let mut place = Place::prepare(&folder, with_go, cli.scale.is_some()).await?;
+    let mut place = Place::prepare(&folder, cli.only.contains(&Contestant::Go)).await?;
     let cluster = place.cluster.clone();
     tokio::spawn(end_on_signals(move || cluster.end()));
     let records = folder.join(format!("{}.jsonl", Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S")));
     println!("bench: the records go to {}", records.display());
-    if cli.scale.is_none() {
-        calibrate(&mut place).await?;
-    }
     append(&records, &Record::Run(place.circumstances().await?))?;
-    match cli.scale {
-        Some(load) => scale::measure(&place, load, &records).await?,
-        None => measure(&mut place, cli, &records).await?,
-    }
+    let mut warm_up = Round::begin(&mut place, Contestant::Floor, WARM_UP, 0).await?;
+    warm_up.phase(Phase::Create).await?;
+    warm_up.end().await?;
+    measure(&mut place, cli, &records).await?;
     Ok(records)
 }
 
-/// Finds the numbers of connections with which bare requests create and delete pods fastest.
-async fn calibrate(place: &mut Place) -> Result<()> {
-    let mut best = [(0.0, 0); 2];
-    // The first trial fills the API server's watch cache, which starts so small that every burst of events ends the watches of pods.
-    for connections in [32, 16, 32, 64, 128] {
-        place.connections = (connections, connections);
-        let mut round = Round::begin(place, Contestant::Floor, TRIAL, 0).await?;
-        for (best, phase) in best.iter_mut().zip([Phase::Create, Phase::Delete]) {
-            let rate = TRIAL.all_pods() as f64 / round.phase(phase).await?.pods;
-            println!("bench: {connections} connections, {}: {rate:.0} pods per second", phase.title());
-            if rate > best.0 {
-                *best = (rate, connections);
-            }
-        }
-    }
-    place.connections = (best[0].1, best[1].1);
-    Ok(())
-}
-
-/// Each load by each contestant. The order changes with each round, so that no contestant always runs first or after the same one.
+/// Each load by each contestant. The order changes with each round, so that no contestant always runs first.
 async fn measure(place: &mut Place, cli: &Cli, records: &Path) -> Result<()> {
     for round in 1..=cli.rounds {
-        for (number, load) in cli.loads.iter().enumerate() {
-            let mut contestants: Vec<_> = cli.only.iter().copied().filter(|one| one.does(*load)).collect();
-            let all = contestants.len();
-            contestants.rotate_left((round as usize + number) % all.max(1));
-            if round % 2 == 0 && all > 0 {
-                contestants[1..].reverse();
-            }
+        // The scale run takes as long as all the others.
+        let is_due = |load: &Load| load.kind != Kind::Scale || round == cli.rounds;
+        for (number, load) in cli.loads.iter().copied().filter(is_due).enumerate() {
+            let mut contestants: Vec<_> = cli.only.iter().copied().filter(|one| one.does(load)).collect();
+            let first = (round as usize + number) % contestants.len().max(1);
+            contestants.rotate_left(first);
             for contestant in contestants {
                 println!("bench: round {round} of {}, {load}, {}", cli.rounds, contestant.title());
-                measure_phases(Round::begin(place, contestant, *load, round).await?, records).await?;
+                let mut at_work = Round::begin(place, contestant, load, round).await?;
+                for phase in load.phases() {
+                    let measured = at_work.phase(*phase).await?;
+                    let (pods, requests) = (measured.pods, measured.work());
+                    println!("bench:   {}: pods {pods:.2} s, {requests} requests", phase.title());
+                    append(records, &Record::Phase(measured))?;
+                }
+                at_work.end().await?;
             }
         }
     }
     Ok(())
 }
 
-async fn measure_phases(mut round: Round<'_>, records: &Path) -> Result<()> {
-    let load = round.load;
-    for phase in Phase::ALL.into_iter().filter(|phase| phase.is_of(load)) {
-        let measured = round.phase(phase).await?;
-        let (pods, cost) = (brief(measured.pods), brief(measured.requests_per_pod()));
-        println!("bench:   {}: pods {pods} s, {cost} requests per pod, excess {}", phase.title(), measured.excess);
-        append(records, &Record::Phase(measured))?;
-    }
-    round.end().await
-}
-
-/// Prints the page, or replaces these loads on the one in docs/, with its chart and its records.
-fn report(mut records: Vec<Record>, write: bool) -> Result<()> {
+/// Prints the page, or writes it to docs/ with its charts and these records.
+fn report(records: &[Record], write: bool) -> Result<()> {
+    let report = Report(records);
     if !write {
-        println!("\n{}", Report::of(&records).page());
+        println!("\n{}", report.page());
         return Ok(());
     }
     let docs = e2e::root().join("docs");
-    let loads = Report::of(&records).loads();
-    let stored = docs.join("benchmarks/records.jsonl");
-    let mut kept = read(&stored)?;
-    let scales = records.iter().any(|record| matches!(record, Record::Step(_)));
-    kept.retain(|record| match record {
-        Record::Run(_) => true,
-        Record::Phase(measured) => !loads.contains(&measured.load),
-        Record::Step(_) | Record::Samples(_) => !scales,
-    });
-    kept.append(&mut records);
-    // A run without records of its own is dropped.
-    kept.reverse();
-    kept.dedup_by(|former, run| matches!((former, run), (Record::Run(_), Record::Run(_))));
-    kept.reverse();
-    let lines: Vec<_> = kept.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-    std::fs::write(stored, lines.join("\n") + "\n").context("writing the records")?;
-    let report = Report::of(&kept);
+    let lines: Vec<_> = records.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+    std::fs::write(docs.join("benchmarks/records.jsonl"), lines.join("\n") + "\n").context("writing the records")?;
     std::fs::write(docs.join("benchmarks.md"), report.page()).context("writing the page")?;
-    if let Some(load) = report.headline() {
-        std::fs::write(docs.join("benchmarks/times.svg"), chart::times(&report, load)?).context("writing the chart")?;
+    if report.has_headline() {
+        std::fs::write(docs.join("benchmarks/times.svg"), chart::times(&report)?).context("writing the chart")?;
     }
-    if !report.steps.is_empty() {
-        std::fs::write(docs.join("benchmarks/scale.svg"), chart::scale(&report)?).context("writing the chart")?;
+    let samples = report.samples();
+    if !samples.is_empty() {
+        std::fs::write(docs.join("benchmarks/scale.svg"), chart::scale(&samples)?).context("writing the curves")?;
     }
     println!("bench: wrote docs/benchmarks.md, its charts and its records");
     Ok(())
@@ -180,13 +139,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_well_formed() {
-        use clap::CommandFactory;
-        Cli::command().debug_assert();
-        let cli = Cli::parse_from(["bench", "20x10", "1x5", "--only", "operator,floor", "--rounds=3"]);
+    fn loads_and_contestants_are_parsed() {
+        let cli = Cli::parse_from(["bench", "20x10", "scale:1x5", "--only", "operator,floor", "--rounds=3"]);
         assert_eq!(cli.only, [Contestant::Operator, Contestant::Floor]);
         assert_eq!((cli.loads.len(), cli.rounds), (2, 3));
         assert!(Cli::try_parse_from(["bench", "10x"]).is_err());
-        assert!(Cli::try_parse_from(["bench", "--from", "x.jsonl", "--write"]).is_ok());
     }
 }

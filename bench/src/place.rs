@@ -11,6 +11,7 @@ use e2e::install::{SETS, install};
 use e2e::kubectl::Kubectl;
 use e2e::operator;
 use e2e::process::{eventually, printed};
+use e2e::rights::{self, ACCOUNT};
 use e2e::scene::make_namespace;
 use e2e::types::podset;
 use k8s_openapi::jiff::Timestamp;
@@ -20,8 +21,11 @@ use tokio::process::Command;
 
 use crate::records::Run;
 
-/// The namespace of the sets whose pods are watched.
+/// The namespace of the sets, except for those of the scale run.
 pub const NAMESPACE: &str = "bench";
+
+/// The namespaces of the scale run.
+pub const TENANTS: [&str; 3] = ["tenant-a", "tenant-b", "tenant-c"];
 
 /// ServiceAccounts of the bare requests and of the Go operator.
 pub const FLOOR: &str = "floor";
@@ -48,26 +52,23 @@ pub struct Place {
     pub go_peer: Option<PathBuf>,
     /// Folder of logs and results.
     pub folder: PathBuf,
-    /// Connections that the bare requests use to create pods, and to delete them.
-    pub connections: (usize, usize),
     /// Number of rounds so far, which is part of object names.
     pub rounds: usize,
 }
 
 impl Place {
-    /// Builds the operator, and starts a cluster for it: for the scale run, with many nodes.
-    pub async fn prepare(folder: &Path, with_go: bool, is_scale: bool) -> Result<Self> {
+    /// Builds the operator, and starts a cluster for it.
+    pub async fn prepare(folder: &Path, with_go: bool) -> Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
         println!("bench: building the operator");
         let binary = operator::build(&["--release"]).await?;
         let go_peer = if with_go { Some(build_go_peer(folder).await?) } else { None };
         println!("bench: starting a cluster");
         let controllers = format!("kube-controller-manager=controllers={}", CONTROLLERS.join(","));
-        // The scheduler would put almost all pods of the scale run on one of a few large nodes.
-        let (nodes, pods_a_node) = if is_scale { (100, 1_000) } else { (5, 100_000) };
         let wanted = Wanted {
-            nodes,
-            pods_a_node,
+            // The scheduler would put almost all pods of a large load on one of a few large nodes.
+            nodes: 100,
+            pods_a_node: 2_000,
             is_durable: true,
             // The clients of scheduler, controllers and nodes have no limits.
             arguments: ["--disable-qps-limits", "--extra-args", &controllers].map(str::to_owned).into(),
@@ -79,22 +80,25 @@ impl Place {
         install(&cluster, &binary).await?;
         raise_bound(&cluster).await?;
         make_namespace(&cluster, NAMESPACE).await?;
+        for tenant in TENANTS {
+            make_namespace(&cluster, tenant).await?;
+            rights::grant(&cluster, tenant).await?;
+            Account::create(&cluster, tenant, ACCOUNT).await?;
+        }
         let kubectl = Kubectl::new(&cluster, "");
         for account in [FLOOR, GO] {
             Account::create(&cluster, NAMESPACE, account).await?;
             let user = format!("--serviceaccount={NAMESPACE}:{account}");
             kubectl.run(&["create", "clusterrolebinding", account, "--clusterrole=cluster-admin", &user]).await?;
         }
-        Ok(Self { cluster, binary, go_peer, folder: folder.to_owned(), connections: (32, 32), rounds: 0 })
+        Ok(Self { cluster, binary, go_peer, folder: folder.to_owned(), rounds: 0 })
     }
 
     /// The machine, the cluster and the revision of the operator.
     pub async fn circumstances(&self) -> Result<Run> {
         let cpus = CpuInfo::current()?;
-        // A commit to docs or tests does not change the operator.
-        let sources = ["--", "src", "crates", "Cargo.toml", "Cargo.lock"];
-        let changed = !git(&[&["status", "--porcelain"], &sources[..]].concat())?.is_empty();
-        let revision = git(&[&["log", "-1", "--abbrev=10", "--format=%h"], &sources[..]].concat())?;
+        let mut describe = Command::new("git");
+        describe.args(["describe", "--always", "--dirty", "--abbrev=10"]).current_dir(e2e::root());
         Ok(Run {
             date: Timestamp::now().strftime("%Y-%m-%d").to_string(),
             processor: cpus.model_name(0).unwrap_or(std::env::consts::ARCH).to_owned(),
@@ -102,9 +106,8 @@ impl Place {
             kubernetes: self.cluster.client.apiserver_version().await?.git_version,
             revision: match std::env::var_os(operator::BINARY) {
                 Some(binary) => format!("of {}", Path::new(&binary).display()),
-                None => revision + if changed { ", changed" } else { "" },
+                None => printed(describe).await?,
             },
-            connections: self.connections,
             remark: None,
         })
     }
@@ -123,13 +126,6 @@ async fn raise_bound(cluster: &Cluster) -> Result<()> {
     let largest = podset("largest", json!({"replicas": LARGEST})).to_string();
     let accepted = || kubectl.run_with(&create, &largest);
     eventually("the higher maximum to come into force", Duration::from_secs(30), accepted).await.map(drop)
-}
-
-/// The output of git.
-fn git(arguments: &[&str]) -> Result<String> {
-    let output = std::process::Command::new("git").args(arguments).current_dir(e2e::root()).output();
-    let output = output.context("running git")?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 async fn build_go_peer(folder: &Path) -> Result<PathBuf> {

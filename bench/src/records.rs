@@ -31,7 +31,11 @@ pub enum Contestant {
 impl Contestant {
     /// Whether it takes part in this load.
     pub fn does(self, load: Load) -> bool {
-        self == Self::Operator || load.rolls == (self == Self::Deployment)
+        match load.kind {
+            Kind::Replicas => self != Self::Deployment,
+            Kind::Rollout => matches!(self, Self::Operator | Self::Deployment),
+            Kind::Scale => self == Self::Operator,
+        }
     }
 
     pub fn title(self) -> &'static str {
@@ -45,30 +49,59 @@ impl Contestant {
     }
 }
 
+/// What a load consists of.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The numbers of pods change.
+    Replicas,
+    /// The templates change.
+    Rollout,
+    /// Very many pods in three namespaces. The operator restarts, its leader changes, and three operators replace it.
+    Scale,
+}
+
 /// A number of sets, and of pods in each.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct Load {
-    /// Whether their templates change, and not their numbers of pods.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub rolls: bool,
+    pub kind: Kind,
     pub sets: usize,
     /// Pods of each set.
     pub pods: usize,
 }
 
 impl Load {
-    pub const fn new(sets: usize, pods: usize) -> Self {
-        Self { rolls: false, sets, pods }
-    }
-
     pub fn all_pods(self) -> usize {
         self.sets * self.pods
+    }
+
+    /// What happens to the sets, in this order, before they are deleted.
+    pub fn phases(self) -> &'static [Phase] {
+        match self.kind {
+            Kind::Replicas => &[Phase::Create, Phase::Up, Phase::Repair, Phase::Down],
+            Kind::Rollout => &[Phase::Create, Phase::Roll],
+            Kind::Scale => &[
+                Phase::Create,
+                Phase::Rest,
+                Phase::Restart,
+                Phase::Term,
+                Phase::Kill,
+                Phase::Roll,
+                Phase::Shards,
+                Phase::RollShards,
+            ],
+        }
     }
 }
 
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{} × {}", if self.rolls { "Rollout of " } else { "" }, self.sets, self.pods)
+        let Self { kind, sets, pods } = self;
+        match kind {
+            Kind::Replicas => write!(f, "{sets} × {pods} pods"),
+            Kind::Rollout => write!(f, "Rollout of {sets} × {pods} pods"),
+            Kind::Scale => write!(f, "Scale: {} pods in {sets} sets", self.all_pods()),
+        }
     }
 }
 
@@ -76,17 +109,23 @@ impl FromStr for Load {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "rollout" {
-            return Ok(Self { rolls: true, ..Self::new(100, 10) });
-        }
-        let wrong = || "a load is SETSxPODS, such as 100x10, or rollout".to_owned();
-        let (sets, pods) = text.split_once('x').ok_or_else(wrong)?;
-        let number = |text: &str| text.parse().ok().filter(|number| (1..=100_000).contains(number)).ok_or_else(wrong);
-        Ok(Self::new(number(sets)?, number(pods)?))
+        let number = |text: &str| text.parse().ok().filter(|number| (1..=100_000).contains(number));
+        let load = || {
+            let (kind, size) = text.split_once(':').unwrap_or(("", text));
+            let kind = match kind {
+                "" => Kind::Replicas,
+                "rollout" => Kind::Rollout,
+                "scale" => Kind::Scale,
+                _ => return None,
+            };
+            let (sets, pods) = size.split_once('x')?;
+            Some(Self { kind, sets: number(sets)?, pods: number(pods)? })
+        };
+        load().ok_or_else(|| "a load is 100x10, rollout:100x10 or scale:10000x5, with other numbers".to_owned())
     }
 }
 
-/// What happens to the sets of a load, in this order.
+/// What happens to the sets of a load.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
@@ -98,46 +137,49 @@ pub enum Phase {
     Repair,
     /// They are scaled down to one pod each.
     Down,
-    /// They are scaled up to the first number again, so that there is something to delete.
-    Refill,
-    /// Their templates change, half of the pods of a set at once.
+    /// Nothing changes for 60 s.
+    Rest,
+    /// The operator ends, a pod is lost, and the operator starts.
+    Restart,
+    /// The leader gets SIGTERM, and a pod is lost. There is a standby.
+    Term,
+    /// The same with SIGKILL.
+    Kill,
+    /// Templates change, in the scale run those of one set in ten. Half of the pods of a set are replaced at once.
     Roll,
-    /// They are deleted.
+    /// The operator ends, a pod in each namespace is lost, and an operator for each namespace starts.
+    Shards,
+    /// `Roll` with the three operators.
+    RollShards,
+    /// The sets are deleted. This is not recorded, because it measures the garbage collector.
     Delete,
 }
 
 impl Phase {
-    pub const ALL: [Self; 7] =
-        [Self::Create, Self::Up, Self::Repair, Self::Down, Self::Refill, Self::Roll, Self::Delete];
-
-    /// Whether it is one of this load.
-    pub fn is_of(self, load: Load) -> bool {
-        matches!(self, Self::Create | Self::Delete) || load.rolls == (self == Self::Roll)
-    }
-
     pub fn title(self) -> &'static str {
         match self {
             Self::Create => "create",
             Self::Up => "scale up ×2",
             Self::Repair => "repair",
             Self::Down => "scale down to 1",
-            Self::Refill => "refill",
             Self::Roll => "rollout",
             Self::Delete => "deletion",
+            Self::Rest => "60 s at rest",
+            Self::Restart => "restart of the operator",
+            Self::Term => "SIGTERM to the leader",
+            Self::Kill => "SIGKILL to the leader",
+            Self::Shards => "start of three operators",
+            Self::RollShards => "rollout by three operators",
         }
     }
 }
 
-/// One measurement.
+/// One line of the records.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Record {
     Run(Run),
     Phase(Measured),
-    /// A step of the scale run.
-    Step(Step),
-    /// All samples of the scale run.
-    Samples(Samples),
 }
 
 /// The circumstances of a run.
@@ -149,8 +191,6 @@ pub struct Run {
     pub kubernetes: String,
     /// Of the operator in Git, or the name of its binary.
     pub revision: String,
-    /// Of the bare requests that create pods, and that delete them.
-    pub connections: (usize, usize),
     /// A remark in Markdown, added by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remark: Option<String>,
@@ -167,77 +207,27 @@ pub struct Measured {
     pub pods: f64,
     /// Seconds until every status said so.
     pub status: Option<f64>,
-    /// Seconds until every status said that all pods are ready.
-    pub ready: Option<f64>,
-    /// Pods that had to be created, deleted or replaced.
-    pub touched: usize,
     /// The contestant's requests by verb and resource, including watches and Lease traffic.
     pub requests: BTreeMap<String, usize>,
     /// CPU time until everything was at rest, in ms.
     pub cpu: Option<f64>,
     /// Peak memory, in MiB.
     pub peak: Option<f64>,
-    /// Sum over the sets of the most pods that each had too many at any instant.
-    pub excess: usize,
-    /// How often the watch of the pods started again, which hides what happened in between.
-    pub gaps: usize,
+    /// Sum over the sets of the most pods that each had too many at any instant. `None`: none were seen, but the watch has a gap.
+    pub excess: Option<usize>,
+    /// One each second since the phase before, in the scale run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<Sample>,
 }
 
-/// One step of the scale run.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Step {
-    pub load: Load,
-    pub title: String,
-    /// Seconds since the start of the run.
-    pub began: f64,
-    /// Seconds until the pods were as wanted.
-    pub pods: f64,
-    /// Seconds until every status said so.
-    pub status: f64,
-    /// Requests of all operators, without watches and Lease traffic.
-    pub requests: usize,
-    /// CPU time of all operators that still run, in s.
-    pub cpu: f64,
-    /// Peak memory of the largest operator, in MiB.
-    pub peak: f64,
-    /// The greatest age of a status in seconds.
-    pub age: f64,
-    /// As in a phase.
-    pub excess: usize,
-    pub gaps: usize,
-}
-
-/// What is sampled every second.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Samples {
-    pub list: Vec<Sample>,
-}
-
-/// Seconds since the start of the run, resident memory of the largest operator in MiB, live pods, and the age of the oldest status in
-/// seconds.
-pub type Sample = (f64, f64, usize, f64);
-
-/// The number of requests without watches and Lease traffic.
-pub fn work(requests: &BTreeMap<String, usize>) -> usize {
-    let is_work = |kind: &str| !kind.starts_with("watch ") && !kind.ends_with(" leases");
-    requests.iter().filter(|(kind, _)| is_work(kind)).map(|(_, count)| count).sum()
-}
+/// Number of pods, memory of the largest process in MiB, and age of the oldest status in seconds.
+pub type Sample = [f64; 3];
 
 impl Measured {
-    /// Requests for each pod that had to be created or deleted, without watches and Lease traffic.
-    pub fn requests_per_pod(&self) -> f64 {
-        work(&self.requests) as f64 / self.touched as f64
-    }
-
-    /// In a rollout, the number of requests of this kind for each set.
-    pub fn per_set(&self, kind: &str) -> Option<f64> {
-        let counts = self.requests.iter().filter(|(other, _)| other.ends_with(kind)).map(|(_, count)| count);
-        (self.phase == Phase::Roll).then(|| counts.sum::<usize>() as f64 / self.load.sets as f64)
-    }
-
-    /// CPU time for each pod that had to be created or deleted, in ms.
-    pub fn cpu_per_pod(&self) -> Option<f64> {
-        self.cpu.map(|cpu| cpu / self.touched as f64)
+    /// The number of requests without watches and Lease traffic.
+    pub fn work(&self) -> f64 {
+        let is_work = |kind: &str| !kind.starts_with("watch ") && !kind.ends_with(" leases");
+        self.requests.iter().filter(|(kind, _)| is_work(kind)).map(|(_, count)| count).sum::<usize>() as f64
     }
 }
 

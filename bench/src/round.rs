@@ -1,45 +1,50 @@
 //! One contestant with one load, phase by phase.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::iter::repeat_n;
+use std::mem::take;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use e2e::account::Account;
 use e2e::operator::Operator;
-use e2e::types::Pod;
+use e2e::rights::HOME;
+use e2e::scene::PATIENCE;
+use e2e::types::{Pod, uid};
 use futures::{StreamExt, TryStreamExt};
 use http::Method;
 use kube::api::ApiResource;
-use kube::{Client, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use procfs::process::Process;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use crate::contestant;
-use crate::judge::Goal;
-use crate::place::{FLOOR, NAMESPACE, Place};
-use crate::records::{Contestant, Load, Measured, Phase};
+use crate::judge::{Goal, set_of};
+use crate::place::{FLOOR, NAMESPACE, Place, TENANTS};
+use crate::records::{Contestant, Kind, Load, Measured, Phase};
 use crate::tail::Tail;
-use crate::watcher::Watcher;
+use crate::watcher::{Watcher, lock};
 
-/// Connections over which the sets are created, changed and deleted.
-pub const USERS: usize = 32;
+/// Requests that the benchmark sends at the same time. Of 32, 64 and 128, each was once the fastest for bare requests.
+const PARALLEL: usize = 64;
 
 const PODS: &str = "/api/v1/namespaces/bench/pods";
 
 /// One request: method, path and body.
-pub type Request = (Method, String, Option<Value>);
+type Request = (Method, String, Option<Value>);
 
 /// A contestant at work.
 pub struct Round<'a> {
     place: &'a Place,
     contestant: Contestant,
-    pub load: Load,
+    load: Load,
     number: u32,
     /// Prefix of the names of its sets.
     name: String,
     sets: Option<ApiResource>,
-    process: Option<Operator>,
+    /// The leader comes first.
+    processes: Vec<Operator>,
     user: Client,
     watcher: Watcher,
     log: Tail,
@@ -64,13 +69,14 @@ impl<'a> Round<'a> {
             load: Load { sets: 1, pods: 10, ..load },
             number,
             name: format!("r{}-first", place.rounds),
-            watcher: Watcher::start(&cluster.client, Some(NAMESPACE), sets.as_ref()),
+            watcher: Watcher::start(&cluster.client, sets.as_ref()),
             sets,
-            process: contestant::start(place, contestant).await?,
+            processes: Vec::new(),
             user,
             log: Tail::follow(&cluster.audit_log)?,
             wanted: 0,
         };
+        round.start(Phase::Create).await?;
         for phase in [Phase::Create, Phase::Delete] {
             round.phase(phase).await?;
         }
@@ -80,66 +86,89 @@ impl<'a> Round<'a> {
 
     /// Starts a phase and measures until everything is at rest.
     pub async fn phase(&mut self, phase: Phase) -> Result<Measured> {
+        if matches!(phase, Phase::Term | Phase::Kill) {
+            // The standby, which is at rest after this time.
+            self.start(phase).await?;
+            sleep(Duration::from_secs(15)).await;
+        }
         let before = self.wanted;
         self.wanted = match phase {
-            Phase::Create | Phase::Refill => self.load.pods,
+            Phase::Create => self.load.pods,
             Phase::Up => 2 * before,
-            Phase::Repair | Phase::Roll => before,
             Phase::Down => 1,
             Phase::Delete => 0,
+            _ => before,
         };
-        let victims: Vec<Pod> = match phase {
-            Phase::Repair => self.watcher.judge().live().into_iter().step_by(10).collect(),
-            Phase::Roll => self.watcher.judge().live(),
-            _ => Vec::new(),
-        };
-        let steps = self.steps(phase, before, &victims)?;
+        let victims = self.victims(phase);
+        let batches = self.batches(phase, before, &victims)?;
         self.requests()?;
-        let cpu = self.process.as_mut().map(usage).transpose()?.map(|(cpu, _)| cpu);
+        // The CPU time of a process that ends is not counted.
+        let ending = usize::from(matches!(phase, Phase::Restart | Phase::Term | Phase::Kill | Phase::Shards));
+        let (cpu_before, _) = usage(&mut self.processes[ending..])?;
         let began = Instant::now();
         self.watcher.judge().begin(Goal {
             sets: if self.wanted == 0 { 0 } else { self.load.sets },
             pods: self.wanted,
             most: self.wanted.max(before),
-            victims: victims.iter().map(|pod| (pod.name_any(), pod.uid().unwrap_or_default())).collect(),
-            rolls: phase == Phase::Roll,
+            victims: victims.iter().map(|pod| uid(&pod.metadata)).collect(),
+            rolls: matches!(phase, Phase::Roll | Phase::RollShards),
             has_status: self.sets.is_some(),
         });
-        for (width, requests) in steps {
-            send_all(&self.user, width, requests).await?;
+        match phase {
+            Phase::Kill => self.processes.remove(0).kill().await?,
+            Phase::Restart | Phase::Term | Phase::Shards => drop(self.processes.remove(0).terminate(PATIENCE).await?),
+            _ => {}
+        }
+        for requests in batches {
+            send_all(&self.user, requests).await?;
+        }
+        match phase {
+            Phase::Restart | Phase::Shards => self.start(phase).await?,
+            Phase::Rest => sleep(Duration::from_secs(60)).await,
+            _ => {}
         }
         let what = || format!("{}, {}: {}", self.load, self.contestant.title(), phase.title());
         let limit = Duration::from_secs(300) + Duration::from_millis(50) * self.load.all_pods() as u32;
-        let at_rest = self.watcher.until_at_rest(limit, self.process.as_mut_slice()).await;
-        let [pods, status, ready] = at_rest.with_context(what)?;
-        let usage = self.process.as_mut().map(usage).transpose()?;
-        let (excess, gaps) = self.watcher.judge().faults();
+        let [pods, status] = self.watcher.until_at_rest(limit, &mut self.processes).await.with_context(what)?;
+        let (cpu, peak) = usage(&mut self.processes)?;
         let seconds = |mark: Option<Instant>| mark.map(|mark| (mark - began).as_secs_f64());
-        let with_status = |mark| seconds(mark).filter(|_| self.sets.is_some());
+        let has_process = !self.processes.is_empty();
+        // The other loads are too short for curves.
+        let samples = (self.load.kind == Kind::Scale).then(|| take(&mut *lock(&self.watcher.samples)));
         Ok(Measured {
             contestant: self.contestant,
             load: self.load,
             round: self.number,
             phase,
             pods: seconds(pods).context("at rest, but the pods are not as wanted")?,
-            status: with_status(status),
-            ready: with_status(ready),
-            touched: victims.len().max(self.load.sets * before.abs_diff(self.wanted)),
+            status: seconds(status).filter(|_| self.sets.is_some()),
             requests: self.requests()?,
-            cpu: usage.zip(cpu).map(|((after, _), before)| after - before),
-            peak: usage.map(|(_, peak)| peak),
-            excess,
-            gaps,
+            cpu: has_process.then_some(cpu - cpu_before),
+            peak: has_process.then_some(peak),
+            excess: self.watcher.judge().excess(),
+            samples: samples.unwrap_or_default(),
         })
     }
 
-    /// Terminates the contestant's process, if there is one, and waits. The operator releases its Lease.
-    pub async fn end(self) -> Result<()> {
-        let Some(process) = self.process else { return Ok(()) };
-        let name = process.name.clone();
-        let status = process.terminate(Duration::from_secs(30)).await?;
-        let is_operator = self.contestant == Contestant::Operator;
-        ensure!(!is_operator || status.success(), "after SIGTERM, {name} ended with {status}");
+    /// Starts a process of the contestant, if it has any, or an operator for each tenant, for this phase.
+    async fn start(&mut self, phase: Phase) -> Result<()> {
+        let homes: &[_] = if phase == Phase::Shards { &TENANTS } else { &[HOME] };
+        for (number, home) in homes.iter().enumerate() {
+            let name = format!("{:?}-{}-{phase:?}-{number}", self.contestant, self.place.rounds).to_lowercase();
+            if let Some(mut process) = contestant::start(self.place, self.contestant, name, home).await? {
+                lock(&self.watcher.processes).push(process.id()?);
+                self.processes.push(process);
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the sets and terminates the contestant's processes.
+    pub async fn end(mut self) -> Result<()> {
+        self.phase(Phase::Delete).await?;
+        for process in self.processes {
+            process.terminate(PATIENCE).await?;
+        }
         Ok(())
     }
 
@@ -148,55 +177,89 @@ impl<'a> Round<'a> {
         Ok(self.log.since_last(&contestant::users(self.contestant))?.kinds())
     }
 
-    /// The requests that start a phase, in steps, each with its number of connections.
-    fn steps(&self, phase: Phase, before: usize, victims: &[Pod]) -> Result<Vec<(usize, Vec<Request>)>> {
-        let (rolls, wanted) = (self.load.rolls, self.wanted);
-        let delete = |pod: &Pod| (Method::DELETE, format!("{PODS}/{}", pod.name_any()), None);
-        let names = (0..self.load.sets).map(|number| format!("{}-{number}", self.name));
+    /// The sets that a phase changes: namespace and name.
+    fn changed(&self, phase: Phase) -> impl Iterator<Item = (&'static str, String)> {
+        let is_scale = self.load.kind == Kind::Scale;
+        let namespaces: &[_] = if is_scale { &TENANTS } else { &[NAMESPACE] };
+        let step = if is_scale && matches!(phase, Phase::Roll | Phase::RollShards) { 10 } else { 1 };
+        let set = |number| (namespaces[number % namespaces.len()], format!("{}-{number}", self.name));
+        (0..self.load.sets).step_by(step).map(set)
+    }
+
+    /// The pods that a phase deletes or replaces, if it does not change the number of pods.
+    fn victims(&self, phase: Phase) -> Vec<Pod> {
+        let mut live = self.watcher.judge().live();
+        match phase {
+            Phase::Repair => live.into_iter().step_by(10).collect(),
+            Phase::Restart | Phase::Term | Phase::Kill => live.into_iter().take(1).collect(),
+            Phase::Shards => {
+                let first = |tenant| live.iter().find(|pod| pod.namespace().as_deref() == Some(tenant)).cloned();
+                TENANTS.into_iter().filter_map(first).collect()
+            }
+            Phase::Roll | Phase::RollShards => {
+                let names: HashSet<_> = self.changed(phase).map(|(_, name)| name).collect();
+                live.retain(|pod| names.contains(set_of(pod)));
+                live
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The requests that start a phase, one batch after the other.
+    fn batches(&self, phase: Phase, before: usize, victims: &[Pod]) -> Result<Vec<Vec<Request>>> {
+        let (rolls, wanted) = (self.load.kind != Kind::Replicas, self.wanted);
+        let path = |pod: &Pod| format!("{}/{}", Pod::url_path(&(), pod.namespace().as_deref()), pod.name_any());
+        let delete = |pod: &Pod| (Method::DELETE, path(pod), None);
+        let changed = self.changed(phase);
         let Some(resource) = &self.sets else {
             // Without a controller, the benchmark creates and deletes the pods.
-            let (create, kill) = self.place.connections;
             let live = self.watcher.judge().live();
             let surplus = live.iter().enumerate().filter(|(number, _)| number % before >= wanted).map(|(_, pod)| pod);
             let deletes = victims.iter().chain(surplus).map(delete).collect();
-            let lost = victims.iter().filter_map(|pod| pod.labels().get("app").cloned());
-            let missing = names.flat_map(|name| repeat_n(name, wanted.saturating_sub(before)));
+            let lost = victims.iter().map(|pod| set_of(pod).to_owned());
+            let missing = changed.flat_map(|(_, name)| repeat_n(name, wanted.saturating_sub(before)));
             let post = |set: String| Ok((Method::POST, PODS.to_owned(), Some(contestant::pod(&set)?)));
-            return Ok(vec![(kill, deletes), (create, lost.chain(missing).map(post).collect::<Result<_>>()?)]);
+            return Ok(vec![deletes, lost.chain(missing).map(post).collect::<Result<_>>()?]);
         };
-        let path = format!("/apis/{}/namespaces/{NAMESPACE}/{}", resource.api_version, resource.plural);
         let restart = contestant::restart();
-        let request = |name: String| {
+        let request = |(namespace, name): (_, String)| {
+            let path = format!("/apis/{}/namespaces/{namespace}/{}", resource.api_version, resource.plural);
             let patch = |patch| (Method::PATCH, format!("{path}/{name}"), Some(patch));
             Ok(match phase {
-                Phase::Create => (Method::POST, path.clone(), Some(contestant::set(resource, &name, wanted, rolls)?)),
+                Phase::Create => (Method::POST, path, Some(contestant::set(resource, &name, wanted, rolls)?)),
                 Phase::Delete => (Method::DELETE, format!("{path}/{name}?propagationPolicy=Background"), None),
-                Phase::Roll => patch(restart.clone()),
+                Phase::Roll | Phase::RollShards => patch(restart.clone()),
                 _ => patch(json!({"spec": {"replicas": wanted}})),
             })
         };
         let requests = match phase {
-            Phase::Repair => victims.iter().map(delete).collect(),
-            _ => names.map(request).collect::<Result<_>>()?,
+            Phase::Create | Phase::Up | Phase::Down | Phase::Roll | Phase::RollShards | Phase::Delete => {
+                changed.map(request).collect::<Result<_>>()?
+            }
+            _ => victims.iter().map(delete).collect(),
         };
-        Ok(vec![(USERS, requests)])
+        Ok(vec![requests])
     }
 }
 
-/// CPU time in ms so far, and the peak memory in MiB since the last call.
-pub fn usage(process: &mut Operator) -> Result<(f64, f64)> {
-    let id = process.id()?;
-    let process = Process::new(id.cast_signed())?;
-    let (stat, peak) = (process.stat()?, process.status()?.vmhwm.context("/proc/PID/status without VmHWM")?);
-    std::fs::write(format!("/proc/{id}/clear_refs"), "5").context("resetting the peak memory")?;
-    let cpu = (stat.utime + stat.stime) as f64 * 1_000.0 / procfs::ticks_per_second() as f64;
-    Ok((cpu, peak as f64 / 1_024.0))
+/// CPU time of the processes so far, in ms, and the peak memory of the largest one since the last call, in MiB.
+fn usage(processes: &mut [Operator]) -> Result<(f64, f64)> {
+    let (mut cpu, mut most) = (0.0, 0.0);
+    for process in processes {
+        let id = process.id()?;
+        let process = Process::new(id.cast_signed())?;
+        let (stat, peak) = (process.stat()?, process.status()?.vmhwm.context("/proc/PID/status without VmHWM")?);
+        std::fs::write(format!("/proc/{id}/clear_refs"), "5").context("resetting the peak memory")?;
+        cpu += (stat.utime + stat.stime) as f64 * 1_000.0 / procfs::ticks_per_second() as f64;
+        most = f64::max(most, peak as f64 / 1_024.0);
+    }
+    Ok((cpu, most))
 }
 
-/// Sends the requests over `width` connections. Fails with the first error.
-pub async fn send_all(client: &Client, width: usize, requests: Vec<Request>) -> Result<()> {
+/// Sends the requests. Fails with the first error.
+async fn send_all(client: &Client, requests: Vec<Request>) -> Result<()> {
     let send = |request| send(client, request);
-    futures::stream::iter(requests).map(send).buffer_unordered(width).try_collect().await
+    futures::stream::iter(requests).map(send).buffer_unordered(PARALLEL).try_collect().await
 }
 
 async fn send(client: &Client, (method, path, body): Request) -> Result<()> {
