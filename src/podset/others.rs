@@ -12,6 +12,12 @@ use tracing::warn;
 
 use operator_kit::{lock, telemetry::metrics::Metrics};
 
+/// The longest name of an installation: a namespace, a slash, and the name of a Lease. Users who may write statuses may write other texts.
+const LONGEST: usize = 63 + 1 + 253;
+
+/// How many other installations are logged.
+const MOST: usize = 100;
+
 /// This installation, and the others that were seen.
 pub struct Others {
     installation: Arc<str>,
@@ -39,7 +45,8 @@ impl Others {
             return;
         }
         self.writes.inc();
-        if lock(&self.known).insert(writer.clone()) {
+        let mut known = lock(&self.known);
+        if writer.len() <= LONGEST && known.len() < MOST && known.insert(writer.clone()) {
             warn!(
                 other = &*writer,
                 this = &*self.installation,
@@ -65,5 +72,8 @@ mod tests {
         let text = metrics.text(Format::OpenMetrics).unwrap();
         assert!(text.contains("\npodset_writes_by_other_installations_total 3\n"), "{text}");
         assert_eq!(others.known.lock().unwrap().len(), 2, "each writer is logged once");
+        others.has_written("x".repeat(318).into());
+        (0..200).for_each(|number| others.has_written(number.to_string().into()));
+        assert_eq!(others.known.lock().unwrap().len(), MOST, "texts of any length and number take no memory");
     }
 }

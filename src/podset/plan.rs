@@ -165,13 +165,15 @@ impl Input<'_> {
     /// The pods that differ from their manifest.
     fn strays(&self) -> Vec<Deletion> {
         let View { set, pods, .. } = self.view;
-        let version = |uid: &Uid| pods.iter().find(|seen| seen.pod.uid == *uid).map_or(0, |seen| seen.pod.version);
-        let deletion = |(uid, name): (&Uid, &String)| Deletion {
-            key: set.key.sibling(name),
-            uid: uid.clone(),
-            version: version(uid),
-            is_exact: false,
-            why: Why::Stray,
+        let deletion = |(uid, name): (&Uid, &String)| {
+            let seen = pods.iter().find(|seen| seen.pod.uid == *uid);
+            Deletion {
+                key: set.key.sibling(name),
+                uid: uid.clone(),
+                version: seen.map_or(0, |seen| seen.pod.version),
+                is_exact: seen.is_some_and(|seen| self.may_be_bound(seen)),
+                why: Why::Stray,
+            }
         };
         self.state.fates.strays.iter().map(deletion).collect()
     }
@@ -221,14 +223,19 @@ impl Input<'_> {
         uids.filter(|uid| state.retry.rejected.contains(uid)).cloned()
     }
 
-    /// The finished pods that are not kept. None while the delete of one may still take effect.
+    /// The finished pods that are not kept. None while a delete that got no answer may still take effect. Those whose delete was rejected come
+    /// last, so that they do not hold up the others.
     fn finished_to_delete(&self) -> Vec<Deletion> {
+        let (fates, rejected) = (&self.state.fates, &self.state.retry.rejected);
         let is_finished = |seen: &&Seen| seen.pod.is_finished() && !seen.is_terminating();
         let finished: Vec<&Seen> = self.view.pods.iter().filter(is_finished).collect();
-        if finished.iter().any(|seen| self.state.fates.is_going(&seen.pod.uid)) {
+        let is_unanswered = |seen: &&Seen| fates.is_going(&seen.pod.uid) && !rejected.contains(&seen.pod.uid);
+        if finished.iter().any(is_unanswered) {
             return Vec::new();
         }
-        restart_backoff::not_kept(&finished).into_iter().map(|seen| deletion(seen, Why::Finished)).collect()
+        let mut not_kept = restart_backoff::not_kept(&finished);
+        not_kept.sort_by_key(|seen| rejected.contains(&seen.pod.uid));
+        not_kept.into_iter().map(|seen| deletion(seen, Why::Finished)).collect()
     }
 
     /// Adds the pods to create, or why they are not created yet.

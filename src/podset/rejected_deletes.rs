@@ -57,6 +57,18 @@ impl RejectedDeletes {
         is_new
     }
 
+    /// The delete of this pod was rejected, but may still take effect, and until then no other pod is deleted in its place. Once the delays
+    /// are at their limit, the next try waits until that is over, and the longest delay after it. Otherwise the tries would never let
+    /// another pod go.
+    pub fn leave_time_for_others(&mut self, uid: &Uid, quarantine: SignedDuration) {
+        let (_, longest) = BACKOFF;
+        if let Some(rejection) = self.by_uid.get_mut(uid).filter(|rejection| rejection.wait >= longest) {
+            rejection.until += quarantine;
+            // A change of the pod does not shorten this delay.
+            rejection.version = u64::MAX;
+        }
+    }
+
     /// Whether the last delete of this pod was rejected.
     pub fn contains(&self, uid: &Uid) -> bool {
         self.by_uid.contains_key(uid)

@@ -73,8 +73,11 @@ fn handle(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut Se
             if may_land {
                 state.fates.deletes.insert(uid.clone(), now);
             }
-            let what = "a pod cannot be deleted";
-            let message = batch.delay_rejected(&mut state.retry.rejected, (&key, &uid, version), &error, what);
+            let (rejected, what) = (&mut state.retry.rejected, "a pod cannot be deleted");
+            let message = batch.delay_rejected(rejected, (&key, &uid, version), &error, what);
+            if may_land {
+                rejected.leave_time_for_others(&uid, batch.context.rules.cache.quarantine);
+            }
             done.rejected_delete = Some(message);
             batch.change_pods(|pods, _| pods.delete_rejected(&uid));
             return true;
@@ -121,7 +124,11 @@ async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
     match batch.read_pod(&deletion.key).await {
         Ok(found) if found.as_ref().is_none_or(|pod| pod.uid != deletion.uid) => Deleted::Gone,
         Ok(Some(pod)) if pod.is_terminating => Deleted::Accepted(Some(Box::new(pod))),
-        Ok(_) => otherwise,
+        Ok(found) => {
+            // The cache may have an older state. A delete that requires this version would fail again.
+            batch.change_pods(|pods, now| pods.looked_up(&deletion.key, None, found, now));
+            otherwise
+        }
         Err(error) => Deleted::Failed { error, may_land: true },
     }
 }

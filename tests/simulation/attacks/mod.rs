@@ -12,6 +12,7 @@ mod revisions;
 mod rollouts;
 mod statuses;
 mod terminations;
+mod undecided;
 
 use std::time::Duration;
 
