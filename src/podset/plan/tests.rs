@@ -314,6 +314,20 @@ fn nothing_is_created_while_a_stray_is_left() {
 }
 
 #[test]
+fn a_stray_that_may_be_bound_unseen_is_deleted_at_its_version_if_the_set_waits_for_terminations() {
+    for (set, pod, is_exact) in [
+        (testing::patient_set(1), testing::pod(&nth(0)).unscheduled(), true),
+        (testing::patient_set(1), testing::pod(&nth(0)), false),
+        (testing::set(1), testing::pod(&nth(0)).unscheduled(), false),
+    ] {
+        let mut state = SetState::default();
+        state.fates.strays.insert(pod.0.uid.clone(), nth(0));
+        let plan = planned(&View { set: Arc::new(set), ..view(1, vec![pod]) }, &state);
+        assert_eq!((plan.delete[0].version, plan.delete[0].is_exact), (20, is_exact));
+    }
+}
+
+#[test]
 fn an_expired_create_is_looked_up_before_it_is_forgotten() {
     let mut state = SetState::default();
     state.fates.create_unanswered(&nth(1), testing::now() - SignedDuration::from_secs(60));
