@@ -151,7 +151,8 @@ impl TakeOver {
         result.map_err(|error| Next::Retry(read.tries.failed(context, &scope, &error)))
     }
 
-    /// Lists all sets, to learn which of them are older than the term.
+    /// Lists all sets, to learn which of them are older than the term. As long as a scope cannot be listed, any set may be older: that is
+    /// safe, and costs a read of each namespace.
     pub async fn list_preexisting(&self, context: &Context) {
         let mut preexisting = HashSet::new();
         for scope in &context.scopes {

@@ -97,6 +97,17 @@ impl<T> FairQueue<T> {
         line.push_back(item);
     }
 
+    /// Makes a waiting repetition an ordinary item of its namespace.
+    pub fn promote(&mut self, namespace: &Arc<str>, item: &T)
+    where
+        T: PartialEq,
+    {
+        let Some(share) = self.shares.get_mut(namespace) else { return };
+        if let Some(index) = share.repetitions.iter().position(|repetition| repetition == item) {
+            share.waiting.extend(share.repetitions.remove(index));
+        }
+    }
+
     /// Takes the next item that may have a place, and its namespace, which holds that place until [`FairQueue::give_back`].
     pub fn pop(&mut self) -> Option<(Arc<str>, T)> {
         let stays_free = self.places.checked_sub(self.held + 1)?;

@@ -104,7 +104,8 @@ impl Queue {
         state.is_open = true;
     }
 
-    /// Queues a key, unless it waits already. A key that is being reconciled is reconciled once more afterwards. [`STATUS`] can wait.
+    /// Queues a key, unless it waits already. A key that is being reconciled is reconciled once more afterwards. One that waits because it
+    /// failed then no longer waits behind the others of its namespace, unless the trigger is [`RETRY`]. [`STATUS`] can wait.
     pub fn add(&self, key: ObjectKey, trigger: Trigger) {
         if trigger == STATUS {
             return self.add_paced(key, trigger);
@@ -164,7 +165,15 @@ impl Queue {
 impl State {
     /// `since`: the time from which it waits.
     fn add(&mut self, key: ObjectKey, trigger: Trigger, since: Timestamp, metrics: &QueueMetrics) {
-        if !self.is_open || self.triggers.contains_key(&key) {
+        if !self.is_open {
+            return;
+        }
+        if let Some((waiting, _)) = self.triggers.get_mut(&key) {
+            // News ends the wait behind the others: the next reconcile may succeed.
+            if *waiting == RETRY && trigger != RETRY {
+                *waiting = trigger;
+                self.ready.promote(&key.namespace, &key);
+            }
             return;
         }
         metrics.added();
@@ -181,6 +190,7 @@ impl State {
     /// Returns whether a key may be due earlier than before.
     fn add_paced(&mut self, key: ObjectKey, trigger: Trigger, now: Timestamp, metrics: &QueueMetrics) -> bool {
         if self.triggers.contains_key(&key) {
+            self.add(key, trigger, now, metrics);
             return false;
         }
         if let Some(active) = self.active.get_mut(&key) {

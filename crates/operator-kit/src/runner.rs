@@ -1,6 +1,6 @@
 //! Runs a controller: its watches always, its reconciles while this process leads.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use jiff::{SignedDuration, Timestamp};
@@ -39,7 +39,7 @@ pub trait Controller: Send + Sync + 'static {
     /// Tasks that run as long as the process, above all the watches that feed its caches.
     fn background(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>>;
 
-    /// Becomes true once every cache holds a first complete list.
+    /// Whether its caches hold a first complete list. An object whose scope has not been listed is not reconciled.
     fn synced(&self) -> &Synced;
 
     /// Its queue, which opens when a term begins. A watch must add a key only after [`Controller::keys`] returns it.
@@ -211,6 +211,10 @@ impl<C: Controller> Worker<C> {
 
     async fn work(&self, term: Term, running: &mut JoinSet<()>) {
         let Context { env, leadership, stop, .. } = &self.context;
+        let (queue, synced) = (self.controller.queue(), self.controller.synced());
+        let mut listed = synced.subscribe();
+        // The objects whose scope has not listed completely.
+        let mut on_hold = BTreeMap::new();
         loop {
             self.pulse.beat();
             tokio::select! {
@@ -218,7 +222,15 @@ impl<C: Controller> Worker<C> {
                 () = stop.cancelled() => return,
                 () = leadership.lost(term) => return,
                 Some(end) = running.join_next() => pass_on_panic(end),
-                (key, trigger) = self.controller.queue().next() => {
+                Ok(()) = listed.changed() => {
+                    std::mem::take(&mut on_hold).into_iter().for_each(|(key, trigger)| queue.add(key, trigger));
+                }
+                (key, trigger) = queue.next() => {
+                    if !synced.covers(&key) {
+                        queue.done(&key, None);
+                        on_hold.insert(key, trigger);
+                        continue;
+                    }
                     let (controller, metrics) = (self.controller.clone(), self.metrics.clone());
                     running.spawn(reconcile(controller, env.clone(), metrics, key, trigger));
                 }

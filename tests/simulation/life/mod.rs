@@ -4,6 +4,7 @@ mod events;
 mod fairness;
 mod large;
 mod losses;
+mod namespaces;
 mod takeover;
 mod told;
 mod unwell;

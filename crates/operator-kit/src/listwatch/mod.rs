@@ -184,6 +184,11 @@ fn is_disconnected(error: &ReadError) -> bool {
     matches!(error, ReadError::Api(kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_)))
 }
 
+/// Whether the API server answered. A namespace that it refuses to list may stay so for ever.
+fn is_answer(error: &ReadError) -> bool {
+    matches!(error, ReadError::Api(kube::Error::Api(_) | kube::Error::SerdeError(_)))
+}
+
 /// Consecutive failures: the wait before the next try, and what was logged.
 struct WatchBackoff<'a> {
     what: &'static str,
@@ -238,7 +243,12 @@ impl<'a> WatchBackoff<'a> {
     /// Logs each new failure once as a warning, and waits.
     async fn wait(&mut self, error: &ReadError) {
         let (failure, cause) = (explain(self.what, error), in_full(error));
-        self.listing.waits(format!("{failure}; see the log"));
+        let reason = format!("{failure}; see the log");
+        if is_answer(error) {
+            self.listing.refused(reason);
+        } else {
+            self.listing.waits(reason);
+        }
         warn_once!(self.logged.note(&cause), error = cause, "{failure}; trying again");
         // Once the CRDs are installed, the operator should start soon.
         if is_missing(error) {

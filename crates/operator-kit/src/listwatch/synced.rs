@@ -1,4 +1,7 @@
 //! Whether each watch of a controller has returned a complete list, and if not, why.
+//!
+//! A scope that the API server refuses to list, for example because its Role is gone, must not stop the others. A controller begins without
+//! it, and its objects wait until it has listed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,9 +11,9 @@ use std::{
 use tokio::sync::watch;
 
 use super::source::Scope;
-use crate::lock;
+use crate::{lock, object_key::ObjectKey};
 
-/// Becomes true once every watch has returned its first list. Clones share it.
+/// Becomes true once at least one scope has listed completely, and each other one has too or is refused. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Synced {
     shared: Arc<Shared>,
@@ -19,47 +22,83 @@ pub struct Synced {
 #[derive(Debug)]
 struct Shared {
     watches: usize,
-    state: Mutex<State>,
+    scopes: Mutex<BTreeMap<Scope, Watches>>,
     synced: watch::Sender<bool>,
 }
 
+/// The watches of a scope.
 #[derive(Debug, Default)]
-struct State {
-    listed: BTreeSet<(&'static str, Scope)>,
-    /// Why the other watches have not listed yet.
-    waiting: BTreeMap<(&'static str, Scope), String>,
+struct Watches(BTreeMap<&'static str, State>);
+
+#[derive(Debug, Eq, PartialEq)]
+enum State {
+    /// It has not begun.
+    NotStarted,
+    /// Why it has not listed yet.
+    Waits(String),
+    /// Why the API server refuses to list it.
+    Refused(String),
+    /// The cache holds a list.
+    Listed,
+}
+
+impl Watches {
+    fn are_listed(&self) -> bool {
+        self.0.values().all(|state| *state == State::Listed)
+    }
+
+    fn are_refused(&self) -> bool {
+        self.0.values().any(|state| matches!(state, State::Refused(_)))
+    }
 }
 
 impl Synced {
     /// The state of this many watches, none of which has listed.
     pub fn new(watches: usize) -> Self {
-        Synced { shared: Arc::new(Shared { watches, state: Mutex::default(), synced: watch::channel(false).0 }) }
+        Synced { shared: Arc::new(Shared { watches, scopes: Mutex::default(), synced: watch::channel(false).0 }) }
     }
 
     /// Registers the watch of `what` in `scope`, which has not listed yet, and returns its state.
     pub fn watch(&self, what: &'static str, scope: &Scope) -> Listing {
-        let listing = Listing { synced: self.clone(), watch: (what, scope.clone()) };
+        let listing = Listing { synced: self.clone(), what, scope: scope.clone() };
         listing.waits(format!("waiting for the first list of {what}"));
         listing
     }
 
-    /// The value to wait for.
+    /// The value to wait for. It is sent again when a watch lists later.
     pub fn subscribe(&self) -> watch::Receiver<bool> {
         self.shared.synced.subscribe()
     }
 
+    /// Whether all watches of the scope of this object have listed.
+    pub fn covers(&self, key: &ObjectKey) -> bool {
+        let scopes = lock(&self.shared.scopes);
+        [None, Some(key.namespace.clone())].iter().filter_map(|scope| scopes.get(scope)).all(Watches::are_listed)
+    }
+
     /// `Ok`, or why watches have not listed yet.
     pub fn verdict(&self) -> Result<(), String> {
-        let state = lock(&self.shared.state);
-        if state.listed.len() == self.shared.watches {
+        let scopes = lock(&self.shared.scopes);
+        if self.all_registered(&scopes) && scopes.values().all(Watches::are_listed) {
             return Ok(());
         }
         // Watches of several namespaces mostly fail for the same reason.
-        let reasons: BTreeSet<&str> = state.waiting.values().map(String::as_str).collect();
+        let states = scopes.values().flat_map(|watches| watches.0.values());
+        let reasons: BTreeSet<&str> = states
+            .filter_map(|state| match state {
+                State::Waits(why) | State::Refused(why) => Some(why.as_str()),
+                State::NotStarted | State::Listed => None,
+            })
+            .collect();
         if reasons.is_empty() {
             return Err("the watches have not begun yet".to_owned());
         }
         Err(reasons.into_iter().collect::<Vec<_>>().join("; "))
+    }
+
+    /// Whether every watch is known here.
+    fn all_registered(&self, scopes: &BTreeMap<Scope, Watches>) -> bool {
+        scopes.values().map(|watches| watches.0.len()).sum::<usize>() == self.shared.watches
     }
 }
 
@@ -67,31 +106,48 @@ impl Synced {
 #[derive(Clone, Debug)]
 pub struct Listing {
     synced: Synced,
-    watch: (&'static str, Scope),
+    what: &'static str,
+    scope: Scope,
 }
 
 impl Listing {
     /// The watch has not begun, because it waits for another watch, which reports the reason.
     pub fn not_started(&self) {
-        lock(&self.synced.shared.state).waiting.remove(&self.watch);
+        self.set(State::NotStarted);
     }
 
     /// The cache holds a list.
     pub fn listed(&self) {
-        let mut state = lock(&self.synced.shared.state);
-        state.waiting.remove(&self.watch);
-        state.listed.insert(self.watch.clone());
-        if state.listed.len() == self.synced.shared.watches {
-            self.synced.shared.synced.send_replace(true);
-        }
+        self.set(State::Listed);
     }
 
     /// Reports why the watch has not listed yet. After the first list this has no effect: the cache stays synced.
     pub fn waits(&self, reason: String) {
-        let mut state = lock(&self.synced.shared.state);
-        if !state.listed.contains(&self.watch) {
-            state.waiting.insert(self.watch.clone(), reason);
+        self.set(State::Waits(reason));
+    }
+
+    /// As [`Listing::waits`], but the API server refuses the list, so other scopes do not wait for it.
+    pub fn refused(&self, reason: String) {
+        self.set(State::Refused(reason));
+    }
+
+    fn set(&self, state: State) {
+        let Shared { scopes, synced, .. } = &*self.synced.shared;
+        let mut scopes = lock(scopes);
+        let watches = &mut scopes.entry(self.scope.clone()).or_default().0;
+        if watches.get(self.what) == Some(&State::Listed) {
+            return;
         }
+        let is_listed = state == State::Listed;
+        watches.insert(self.what, state);
+        let is_synced = self.synced.all_registered(&scopes)
+            && scopes.values().any(Watches::are_listed)
+            && scopes.values().all(|watches| watches.are_listed() || watches.are_refused());
+        // Once synced, it stays so.
+        synced.send_if_modified(|synced| {
+            let was_synced = std::mem::replace(synced, *synced || is_synced);
+            *synced && (is_listed || !was_synced)
+        });
     }
 }
 
@@ -107,6 +163,43 @@ mod tests {
         pods.listed();
         assert!(!*synced.subscribe().borrow());
         sets.listed();
+        assert!(*synced.subscribe().borrow());
+    }
+
+    #[test]
+    fn a_scope_that_is_refused_stops_no_other() {
+        let synced = Synced::new(4);
+        let [here, there] = ["a", "b"].map(|namespace| Some(namespace.into()));
+        let [pods, sets] = ["pods", "podsets"].map(|what| synced.watch(what, &here));
+        let [others, other_sets] = ["pods", "podsets"].map(|what| synced.watch(what, &there));
+        let (mut subscribed, forbidden) = (synced.subscribe(), "forbidden".to_owned());
+        let covered = || ["a", "b"].map(|namespace| synced.covers(&ObjectKey::new(namespace, "web")));
+        let mut is_synced = |expected| assert_eq!(*subscribed.borrow_and_update(), expected);
+        others.refused(forbidden.clone());
+        is_synced(false);
+        pods.listed();
+        sets.refused(forbidden.clone());
+        is_synced(false); // No scope has listed completely.
+        sets.listed();
+        is_synced(true);
+        others.waits("the API server is away".to_owned());
+        other_sets.listed();
+        is_synced(true);
+        assert_eq!((covered(), synced.verdict().is_ok()), ([true, false], false));
+        assert!(!subscribed.has_changed().unwrap());
+        others.listed();
+        assert!(subscribed.has_changed().unwrap(), "what waits for this scope is told");
+        assert_eq!((covered(), synced.verdict()), ([true, true], Ok(())));
+    }
+
+    #[test]
+    fn a_scope_that_does_not_answer_is_waited_for() {
+        let synced = Synced::new(2);
+        let [here, there] = ["a", "b"].map(|namespace| synced.watch("pods", &Some(namespace.into())));
+        here.listed();
+        there.waits("the API server is away".to_owned());
+        assert!(!*synced.subscribe().borrow());
+        there.refused("forbidden".to_owned());
         assert!(*synced.subscribe().borrow());
     }
 

@@ -245,6 +245,34 @@ async fn keys_that_failed_wait_behind_the_others_of_their_namespace() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn news_of_a_key_that_failed_ends_its_wait_behind_the_others() {
+    for add in [Queue::add, Queue::add_paced] {
+        let env = virtual_env();
+        let (queue, _) = closed();
+        queue.open(1);
+        for name in ["fails", "too"] {
+            queue.add(key(name), SPEC);
+            queue.next().await;
+            queue.done(&key(name), Some((env.now() + SignedDuration::from_secs(1), RETRY)));
+        }
+        tokio::time::advance(std::time::Duration::from_secs(2)).await;
+        queue.add(key("busy"), SPEC);
+        assert_eq!(queue.next().await, (key("busy"), SPEC));
+        queue.add(key("too"), RETRY);
+        add(&queue, key("too"), POD);
+        queue.add(key("new"), SPEC);
+        let mut last = key("busy");
+        for (name, trigger) in [("too", POD), ("new", SPEC), ("fails", RETRY)] {
+            queue.done(&last, None);
+            last = key(name);
+            assert_eq!(assert_ready!(task::spawn(queue.next()).poll()), (key(name), trigger));
+        }
+        queue.done(&last, None);
+        assert_pending!(task::spawn(queue.next()).poll(), "no key is handed out twice");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn time_being_reconciled_does_not_count_as_waiting() {
     let env = virtual_env();
     let (queue, metrics) = queue();
