@@ -186,7 +186,7 @@ fn start_search(search: Search, tasks: &mut Tasks, stop: CancellationToken) -> o
 }
 
 /// Registers the metrics of all sets, exported only while this process leads and its caches are synced. A standby computes them too, so
-/// that they are right from the start when it leads.
+/// that they are right from the start when it leads. Pods of a namespace that cannot be listed count as missing.
 fn show_sets(sets: &PodSetController, leadership: &Leadership, metrics: &Metrics) {
     let (fleet, synced, leadership) = (sets.fleet_metrics(), sets.synced().subscribe(), leadership.clone());
     fleet_metrics::register(metrics, move || {

@@ -195,11 +195,11 @@ impl Index {
         from.next().is_some_and(|(first, _)| first == name)
     }
 
-    /// The resource with this key, and whether its friend exists; inner `None`: not all pods have been listed yet.
+    /// The resource with this key, and whether its friend exists; inner `None`: it was not found, and not all pods have been listed yet.
     pub fn view(&self, key: &ObjectKey) -> Option<(Resource, Option<bool>)> {
         let (resource, _) = self.resources.get(key)?;
         let is_found = resource.friend.as_ref().is_some_and(|friend| self.exists(friend));
-        Some((resource.clone(), self.unlisted.is_empty().then_some(is_found)))
+        Some((resource.clone(), (is_found || self.unlisted.is_empty()).then_some(is_found)))
     }
 
     /// The keys of all resources.

@@ -65,8 +65,9 @@ async fn look(batch: Batch<'_>, looks: Vec<Look>, state: &mut SetState, done: &m
     let handle = |(found, look): (Result<Option<Pod>, String>, Look)| match found {
         Ok(found) => {
             batch.change_pods(|pods, now| pods.looked_up(&look.key, look.sought.as_ref(), found, now));
-            if look.sought.is_none() {
-                state.fates.creates.remove(&*look.key.name);
+            match look.sought {
+                Some(sought) => drop(state.fates.deletes.remove(&sought.pod.uid)),
+                None => drop(state.fates.creates.remove(&*look.key.name)),
             }
             true
         }

@@ -1,6 +1,6 @@
 //! Detects another installation that writes the same PodSets. Together, two installations may run more than N pods.
 //!
-//! In: the installation that each new status names. Out: a warning for each other installation, and a counter.
+//! In: the installation that each new status names. Out: a counter, and a warning for each of the first hundred other installations.
 
 use std::{
     collections::HashSet,

@@ -130,6 +130,7 @@ impl Pass<'_> {
         }
         let is_unread = self.take_over.is_unread(&set, rules.is_unread);
         let view = View { pods: caches.pods.of(&caches.owner(&set)), set, is_unread };
+        state.fates.deletes.retain(|uid, _| view.pods.iter().any(|seen| seen.pod.uid == *uid));
         state.retry.finishes.update(&view, now);
         let names = NamesIn { pods: &caches.pods, set: &view.set, name: rules.name, now };
         let plan = plan::plan(&Input {

@@ -126,7 +126,9 @@ impl Input<'_> {
 
     fn looks(&self) -> Vec<Look> {
         let Input { view: View { set, pods, .. }, state, now, .. } = *self;
-        let doubtful = pods.iter().filter(|seen| seen.look_at().is_some_and(|at| at <= now));
+        let is_overdue = |uid: &Uid| state.fates.is_delete_overdue(uid, now, self.quarantine);
+        let is_doubtful = |seen: &&Seen| seen.look_at().is_some_and(|at| at <= now) || is_overdue(&seen.pod.uid);
+        let doubtful = pods.iter().filter(is_doubtful);
         let doubtful = doubtful.map(|seen| Look { key: seen.pod.key.clone(), sought: Some(seen.clone()) });
         let overdue = state.fates.overdue(now, self.quarantine);
         let overdue = overdue.map(|name| Look { key: set.key.sibling(name), sought: None });

@@ -1,6 +1,6 @@
 //! Which pods a scale-down deletes first. Pure.
 //!
-//! The rules, in order: a pod whose delete may still take effect; not yet scheduled; Pending before Unknown before Running;
+//! The rules, in order: a pod whose delete may still take effect; one whose deletes did not stay undecided; not yet scheduled; Pending before Unknown before Running;
 //! not ready before ready; lower `controller.kubernetes.io/pod-deletion-cost`; of a former template; on the node with more pods of the set;
 //! ready for a shorter time; more restarts; younger; then UID, so that the order is total.
 
@@ -23,6 +23,7 @@ pub fn victims_first<'a>(pods: &[&'a Seen], revision: Option<Revision>, state: &
         let pod = &seen.pod;
         (
             !state.fates.is_going(&pod.uid),
+            state.retry.rejected.is_undecided(&pod.uid),
             pod.node.is_some(),
             phase_rank(pod.phase),
             pod.ready_since.is_some(),

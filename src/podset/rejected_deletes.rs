@@ -32,6 +32,8 @@ struct RejectedDelete {
     wait: SignedDuration,
     /// When the delete is tried again.
     until: Timestamp,
+    /// Whether all of many tries might have taken effect.
+    is_undecided: bool,
 }
 
 impl RejectedDeletes {
@@ -48,7 +50,8 @@ impl RejectedDeletes {
         self.has_event &= !self.by_uid.is_empty();
         let former = self.message().map(str::to_owned);
         let wait = doubled(self.by_uid.get(&uid).map(|former| former.wait), BACKOFF);
-        self.by_uid.insert(uid, RejectedDelete { message, version, at: now, wait, until: now + jittered(wait) });
+        let until = now + jittered(wait);
+        self.by_uid.insert(uid, RejectedDelete { message, version, at: now, wait, until, is_undecided: false });
         let message = self.message().map(str::to_owned);
         let is_new = message != former;
         if !self.has_event {
@@ -64,9 +67,13 @@ impl RejectedDeletes {
         let (_, longest) = BACKOFF;
         if let Some(rejection) = self.by_uid.get_mut(uid).filter(|rejection| rejection.wait >= longest) {
             rejection.until += quarantine;
-            // A change of the pod does not shorten this delay.
-            rejection.version = u64::MAX;
+            rejection.is_undecided = true;
         }
+    }
+
+    /// Whether the delete of this pod stays undecided, so that other pods are deleted first.
+    pub fn is_undecided(&self, uid: &Uid) -> bool {
+        self.by_uid.get(uid).is_some_and(|rejection| rejection.is_undecided)
     }
 
     /// Whether the last delete of this pod was rejected.
@@ -79,7 +86,7 @@ impl RejectedDeletes {
     pub fn waits_until(&self, uid: &Uid, version: u64, now: Timestamp) -> Option<Timestamp> {
         let rejection = self.by_uid.get(uid)?;
         let (shortest, _) = BACKOFF;
-        let is_changed = version > rejection.version;
+        let is_changed = version > rejection.version && !rejection.is_undecided;
         let until = if is_changed { rejection.until.min(rejection.at + shortest) } else { rejection.until };
         (now < until).then_some(until)
     }

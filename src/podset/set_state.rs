@@ -215,17 +215,21 @@ impl Fates {
         self.deletes.contains_key(uid)
     }
 
-    /// Forgets what is too old to matter. A create of unknown fate is not forgotten: after the quarantine it is looked up.
+    /// Forgets the creates that are too old to matter. A write of unknown fate is not forgotten: after the quarantine its pod is looked up.
     pub fn expire(&mut self, now: Timestamp, quarantine: SignedDuration, may_forget: fn(&Create) -> bool) {
         let is_open = |at: Timestamp| now.duration_since(at) < quarantine;
         self.creates.retain(|_, create| is_open(create.at) || !may_forget(create));
-        self.deletes.retain(|_, at| is_open(*at));
     }
 
     /// The creates of unknown fate that can no longer take effect: a read tells whether they did.
     pub fn overdue(&self, now: Timestamp, quarantine: SignedDuration) -> impl Iterator<Item = &str> {
         let is_overdue = move |create: &Create| create.is_unknown && now.duration_since(create.at) >= quarantine;
         self.creates.iter().filter(move |(_, create)| is_overdue(create)).map(|(name, _)| name.as_str())
+    }
+
+    /// Whether a delete of this pod can no longer take effect: a read tells whether it did.
+    pub fn is_delete_overdue(&self, uid: &Uid, now: Timestamp, quarantine: SignedDuration) -> bool {
+        self.deletes.get(uid).is_some_and(|at| now.duration_since(*at) >= quarantine)
     }
 
     /// When the next fate can be read.

@@ -106,6 +106,9 @@ impl<T> FairQueue<T> {
         if let Some(index) = share.repetitions.iter().position(|repetition| repetition == item) {
             share.waiting.extend(share.repetitions.remove(index));
         }
+        if share.repetitions.is_empty() {
+            share.ahead = 0;
+        }
     }
 
     /// Takes the next item that may have a place, and its namespace, which holds that place until [`FairQueue::give_back`].

@@ -1,6 +1,6 @@
 //! Runs a controller: its watches always, its reconciles while this process leads.
 
-use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use jiff::{SignedDuration, Timestamp};
@@ -213,8 +213,6 @@ impl<C: Controller> Worker<C> {
         let Context { env, leadership, stop, .. } = &self.context;
         let (queue, synced) = (self.controller.queue(), self.controller.synced());
         let mut listed = synced.subscribe();
-        // The objects whose scope has not listed completely.
-        let mut on_hold = BTreeMap::new();
         loop {
             self.pulse.beat();
             tokio::select! {
@@ -222,13 +220,11 @@ impl<C: Controller> Worker<C> {
                 () = stop.cancelled() => return,
                 () = leadership.lost(term) => return,
                 Some(end) = running.join_next() => pass_on_panic(end),
-                Ok(()) = listed.changed() => {
-                    std::mem::take(&mut on_hold).into_iter().for_each(|(key, trigger)| queue.add(key, trigger));
-                }
+                Ok(()) = listed.changed() => self.controller.keys().into_iter().for_each(|key| queue.add(key, queue::TERM)),
                 (key, trigger) = queue.next() => {
                     if !synced.covers(&key) {
+                        // It is queued again when its scope has listed completely.
                         queue.done(&key, None);
-                        on_hold.insert(key, trigger);
                         continue;
                     }
                     let (controller, metrics) = (self.controller.clone(), self.metrics.clone());

@@ -60,6 +60,10 @@ fn handle(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut Se
         Deleted::Failed { error, may_land } => {
             warn!(pod = %key, error, "the delete of a pod failed; trying again");
             if may_land {
+                if why == Why::Finished {
+                    // The plan waits for the fate, not for the end of a delay.
+                    state.retry.rejected.forget(&uid);
+                }
                 state.fates.deletes.insert(uid, now);
             }
             done.has_failed |= backs_off(why, may_land);
@@ -110,9 +114,6 @@ async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
                 Deleted::Failed { error, may_land: true }
             }
         },
-        Answer::Rejected(status) if status.code == 409 && deletion.is_exact => {
-            Deleted::Failed { error: status.message, may_land: false }
-        }
         // Not found, or another pod has the name.
         Answer::Rejected(status) if matches!(status.code, 404 | 409) => rejected(&status.message, false),
         Answer::Rejected(status) => return rejected(&status.message, false),
@@ -124,11 +125,12 @@ async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
     match batch.read_pod(&deletion.key).await {
         Ok(found) if found.as_ref().is_none_or(|pod| pod.uid != deletion.uid) => Deleted::Gone,
         Ok(Some(pod)) if pod.is_terminating => Deleted::Accepted(Some(Box::new(pod))),
-        Ok(found) => {
-            // The cache may have an older state. A delete that requires this version would fail again.
-            batch.change_pods(|pods, now| pods.looked_up(&deletion.key, None, found, now));
-            otherwise
+        // The cache has an older state, and a delete that requires its version would fail again.
+        Ok(Some(pod)) if deletion.is_exact && pod.version > deletion.version => {
+            batch.change_pods(|pods, now| pods.looked_up(&deletion.key, None, Some(pod), now));
+            Deleted::Failed { error: "the pod has changed in the meantime".to_owned(), may_land: false }
         }
+        Ok(_) => otherwise,
         Err(error) => Deleted::Failed { error, may_land: true },
     }
 }

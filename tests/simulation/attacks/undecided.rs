@@ -5,19 +5,18 @@ use podset_operator::podset::restart_backoff::KEPT;
 use serde_json::json;
 
 use super::*;
-use crate::apiserver::{Fault, FaultRule, PODS, PodScript, Requests};
+use crate::apiserver::{Fault, FaultRule, PODS, PodScript, Requests, Status};
 
 /// Every delete of this pod runs into its timeout.
 fn hang(server: &ApiServer, pod: &str) -> FaultRule {
     server.fault(Requests::deletes("pods").named(pod), Fault::Delay(seconds(3600)))
 }
 
-/// A pod that is deleted before the others, but whose delete hangs.
+/// The pod that is deleted before all others.
 fn first_victim(server: &ApiServer) -> String {
     let pod = server.live_pods(NS, "web")[0].clone();
     let cost = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });
     server.patch(&PODS, NS, &pod, cost);
-    hang(server, &pod);
     pod
 }
 
@@ -25,6 +24,7 @@ fn first_victim(server: &ApiServer) -> String {
 async fn another_pod_is_deleted_in_the_end() {
     let (server, _operator) = with_set(4, Rules::default()).await;
     let pod = first_victim(&server);
+    hang(&server, &pod);
     server.scale(NS, "web", 2);
     sleep(60).await;
     assert_eq!(server.live_pods(NS, "web").len(), 3, "the delete may still take effect");
@@ -37,10 +37,46 @@ async fn another_pod_is_deleted_in_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn two_hanging_deletes_leave_time_for_the_others() {
+    let (server, _operator) = with_set(5, Rules::default()).await;
+    let hanging = server.live_pods(NS, "web")[..2].to_vec();
+    for pod in &hanging {
+        let cost = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });
+        server.patch(&PODS, NS, pod, cost);
+        hang(&server, pod);
+    }
+    server.scale(NS, "web", 4);
+    server.wait_until(|s| s.live_pods(NS, "web").len() == 4, seconds(600)).await;
+    sleep(300).await;
+    assert_eq!(server.live_pods(NS, "web").len(), 4);
+    server.check();
+}
+
+/// The last of many deletes took effect, and the watch does not show it. A read does, before another pod is deleted.
+#[tokio::test(start_paused = true)]
+async fn a_read_shows_whether_the_last_delete_took_effect() {
+    let (server, _operator) = with_set(4, Rules::default()).await;
+    let pod = first_victim(&server);
+    sleep(5).await;
+    server.watches().of("a").on("pods").hold();
+    let deletes = || Requests::deletes("pods").named(&pod);
+    let undecided = server.fault(deletes(), Fault::Refuse(Status::of_code(504)));
+    server.scale(NS, "web", 3);
+    server.wait_until(|_| undecided.hits() == 5, seconds(60)).await;
+    undecided.remove();
+    let last = server.fault(deletes(), Fault::ExecuteThenError(504));
+    server.wait_until(|_| last.hits() == 1, seconds(60)).await;
+    last.remove();
+    sleep(100).await;
+    assert_eq!(server.live_pods(NS, "web").len(), 3);
+    server.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_rollout_replaces_the_other_pods() {
     let spec = json!({ "updateStrategy": { "rollingUpdate": { "maxUnavailable": 1 } } });
     let (server, _operator) = super::rollouts::running(4, spec).await;
-    first_victim(&server);
+    hang(&server, &first_victim(&server));
     super::rollouts::change_template(&server, "b");
     server.wait_until(|s| super::rollouts::versions(s) == "a b b b", seconds(900)).await;
     server.check();
@@ -65,16 +101,40 @@ async fn other_finished_pods_are_deleted() {
     server.check();
 }
 
+/// A delete of a finished pod is rejected, and the next ones break off.
+#[tokio::test(start_paused = true)]
+async fn a_finished_pod_is_not_deleted_again_at_once() {
+    let (server, _operator) = with_set(1, Rules::default()).await;
+    let rejection = server.fault(Requests::deletes("pods"), Fault::Refuse(Status::forbidden(&PODS, "any", "no")));
+    for _ in 0..KEPT + 1 {
+        server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
+        ready(&server, "web", 1).await;
+        sleep(700).await;
+    }
+    assert!(rejection.hits() > 0);
+    rejection.remove();
+    let cut = server.fault(Requests::deletes("pods"), Fault::CutBefore);
+    sleep(100).await;
+    assert!((1..5).contains(&cut.hits()), "{}", cut.hits());
+    server.check();
+}
+
+/// Under TerminationComplete, the delete of a pod without a node requires its version. A webhook rejects it with the code of a conflict.
+#[tokio::test(start_paused = true)]
+async fn a_rejection_with_the_code_of_a_conflict_concerns_one_pod() {
+    let (server, _operator) = unscheduled().await;
+    let pod = server.live_pods(NS, "web")[0].clone();
+    let conflict = Status { message: "a webhook says no".to_owned(), ..Status::of_code(409) };
+    server.fault(Requests::deletes("pods").named(&pod), Fault::Refuse(conflict));
+    server.scale(NS, "web", 1);
+    server.wait_until(|s| s.live_pods(NS, "web") == [pod.clone()], seconds(15)).await;
+    server.check();
+}
+
 /// Under TerminationComplete, the delete of a pod without a node requires the resourceVersion in the cache. The watch has stopped.
 #[tokio::test(start_paused = true)]
 async fn a_pod_with_an_outdated_version_is_deleted_after_a_read() {
-    let server = ApiServer::new(1);
-    server.direct_pods(|_| PodScript::unschedulable());
-    let _operator = Operator::leader(&server, "a", Rules::default());
-    server.create_podset(NS, "web", 3);
-    server.wait_for_termination(NS, "web");
-    server.wait_until(|s| s.live_pods(NS, "web").len() == 3, seconds(10)).await;
-    sleep(10).await;
+    let (server, _operator) = unscheduled().await;
     server.watches().of("a").on("pods").hold();
     for pod in server.live_pods(NS, "web") {
         server.patch(&PODS, NS, &pod, json!({ "metadata": { "annotations": { "a": "b" } } }));
@@ -82,4 +142,16 @@ async fn a_pod_with_an_outdated_version_is_deleted_after_a_read() {
     server.scale(NS, "web", 1);
     server.wait_until(|s| s.live_pods(NS, "web").len() == 1, seconds(15)).await;
     server.check();
+}
+
+/// A set of three pods that fit on no node, which waits for terminations.
+async fn unscheduled() -> (ApiServer, Operator) {
+    let server = ApiServer::new(1);
+    server.direct_pods(|_| PodScript::unschedulable());
+    let operator = Operator::leader(&server, "a", Rules::default());
+    server.create_podset(NS, "web", 3);
+    server.wait_for_termination(NS, "web");
+    server.wait_until(|s| s.live_pods(NS, "web").len() == 3, seconds(10)).await;
+    sleep(10).await;
+    (server, operator)
 }
