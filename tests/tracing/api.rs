@@ -1,4 +1,4 @@
-//! The simulated API server, on a port and in real time, with the PodSet `web` in the namespace `shop`.
+//! The simulated API server, on a port and in real time. Tests create one PodSet, `shop/web`.
 
 use std::{ops::Deref, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio::{net::TcpListener, task::JoinHandle};
 /// The namespace and the name of the PodSet.
 const SET: (&str, &str) = ("shop", "web");
 
-/// A running server. It accepts no more connections when this is dropped.
+/// A running server. When it is dropped, it accepts no more connections and checks the promises.
 pub struct ApiServer {
     /// Host and port.
     pub address: String,
@@ -89,5 +89,8 @@ impl Deref for ApiServer {
 impl Drop for ApiServer {
     fn drop(&mut self) {
         self.listening.abort();
+        if !std::thread::panicking() {
+            self.server.check();
+        }
     }
 }

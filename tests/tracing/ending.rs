@@ -23,7 +23,9 @@ async fn shutdown_waits_for_pending_requests_live_but_not_ready() {
     until("the shutdown", || !operator.logged("shutting down: no new work starts").is_empty()).await;
     assert!(operator.get("health probes", "/readyz").await.starts_with("HTTP/1.1 500"));
     assert!(operator.get("health probes", "/livez").await.starts_with("HTTP/1.1 200"));
-    assert_eq!(held.hits(), 1, "the create is still pending");
+    assert_eq!(held.hits(), 1, "a create is pending");
+    sleep(Duration::from_millis(300)).await;
+    assert!(operator.is_running(), "it waits for the answer: {:?}", operator.log());
     held.release();
     assert_eq!(operator.exit_code().await, Some(0), "{:?}", operator.log());
 }

@@ -95,6 +95,11 @@ impl Operator {
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
     }
 
+    /// Whether the process has not exited.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     /// Shuts it down, and returns how long that took. It must exit with code 0.
     pub async fn shut_down(&mut self) -> Duration {
         let began = Instant::now();

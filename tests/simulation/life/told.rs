@@ -228,15 +228,24 @@ async fn a_complete_large_set_is_reported_at_once() {
 async fn a_status_is_not_written_to_a_recreated_set() {
     let (server, _operator) = with_set(3, Rules::default()).await;
     sleep(seconds(10)).await;
+    let former = object::uid(&server.podset(NS, "web")).to_owned();
     server.watches().on("podsets").hold();
     server.orphan_podset(NS, "web");
     server.wait_until(|s| s.podset(NS, "web").is_null(), seconds(60)).await;
     server.pods_live(PodScript::never_ready());
+    let mark = server.mark();
     server.create_podset(NS, "web", 1);
     let orphan = server.all(&PODS, NS)[0]["metadata"]["name"].as_str().unwrap().to_owned();
     server.kill_pod(NS, &orphan);
     sleep(seconds(20)).await;
-    assert!(server.podset(NS, "web")["status"]["readyReplicas"] != 3);
+    let of_former =
+        Requests::status_patches("podsets").when(move |request| request.body["metadata"]["uid"] == former.as_str());
+    let mut sent = server.requests_since(mark);
+    sent.retain(|entry| of_former.matches(&entry.request));
+    assert!(!sent.is_empty(), "the operator knows only the former set");
+    assert!(!sent.iter().any(|entry| entry.took_effect()), "{sent:?}");
+    println!("{:#?}", server.requests_since(mark).iter().map(|e| e.line()).collect::<Vec<_>>());
+    println!("{}", server.podset(NS, "web")["status"]);
     server.watches().on("podsets").release();
     server.pods_live(PodScript::default());
     settled(&server, "web", 1).await;

@@ -17,7 +17,7 @@ pub enum Kind {
     Fault,
     /// Requests are executed late, in some worlds.
     Late,
-    /// A replica is partitioned from the API server, or delayed.
+    /// Requests are delayed or repeated, or replicas are cut off, frozen or ended, in some worlds.
     Apart,
     /// The Lease is edited by hand. Not in worlds with late requests, because the promise does not cover both together.
     Edit,

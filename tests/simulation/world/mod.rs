@@ -6,11 +6,12 @@
 //! | file | contents |
 //! |---|---|
 //! | `mod` | one world, from its beginning to its end |
+//! | `dice` | the random numbers of a world |
 //! | `deeds` | the list of all actions |
-//! | `users`, `faults`, `plots` | actions of users and nodes, faults of requests and replicas, combinations of both |
+//! | `users`, `faults`, `plots` | actions of users and nodes, faults, combinations of both |
 //! | `end` | the checks at the end |
 //! | `play` | runs many seeds in parallel, and reports on them |
-//! | `mutants` | removes one mechanism of the operator: some world must fail |
+//! | `mutants` | removes one mechanism of the operator after another: some world must fail |
 
 mod deeds;
 pub mod dice;
@@ -71,7 +72,7 @@ struct World {
     server: ApiServer,
     sets: &'static [(&'static str, &'static str)],
     dice: Dice,
-    /// The rules of the replicas.
+    /// The rules and settings of the replicas, except for those that the world draws for each.
     variant: Model,
     /// The actions that can happen in this world.
     actions: Vec<&'static Action>,

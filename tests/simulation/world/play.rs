@@ -18,6 +18,8 @@ use crate::{
     replica::Model,
 };
 
+/// How the result of a world begins if its code panicked.
+pub const PANICKED: &str = "panicked: ";
 /// A replica exited without a shutdown: it lost the lease.
 pub const EXITED: &str = "a replica exited by itself";
 const HAND_OVERS: &str = "another replica became the leader";
@@ -105,7 +107,7 @@ pub fn play(seed: u64, variant: Model, is_told: bool) -> Outcome {
         Err(panic) => {
             let said = panic.downcast_ref::<String>().cloned();
             let said = said.or_else(|| panic.downcast_ref::<&str>().map(|said| (*said).to_owned()));
-            let broken = Some(format!("panicked: {}", said.unwrap_or_default()));
+            let broken = Some(format!("{PANICKED}{}", said.unwrap_or_default()));
             Outcome { broken, tally: Tally::default(), chronicle: Vec::new(), fingerprint: 0 }
         }
     }

@@ -1,5 +1,5 @@
-//! Admission: the namespace's life cycle, a test's webhook, the schema and quotas may reject or change
-//! a create before it reaches the store, in the order of the real server.
+//! Admission: the namespace's life cycle, a test's webhook, the schema and quotas may reject or change a create before it
+//! reaches the store, in the order of the real server. A delete of a protected pod is rejected.
 
 use std::{collections::BTreeMap, sync::Arc};
 

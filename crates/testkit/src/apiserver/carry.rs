@@ -202,7 +202,7 @@ impl Handler {
 }
 
 impl ApiServer {
-    /// Accepts a request and waits for its answer; forever, if a fault suppresses the answer.
+    /// Accepts a request and waits for its answer. Waits forever if a fault suppresses the answer.
     pub async fn accept(&self, request: Arc<ApiRequest>) -> Result<Response<AnswerBody>, Cut> {
         let (sender, receiver) = oneshot::channel();
         let (id, rule) = self.with(|state| {

@@ -88,7 +88,8 @@ impl WatchControl {
         self.mode(WatchMode::Stall);
     }
 
-    /// Ends holds, delays and stalls of exactly this scope, and delivers held events.
+    /// Ends holds, delays and stalls of exactly this scope, and delivers held events. Watches that already stall stay
+    /// half-open.
     pub fn release(&self) {
         self.server.with(|state| {
             state.watches.modes.retain(|mode| mode.scope != self.scope);
@@ -161,7 +162,8 @@ impl ApiServer {
         WatchControl { server: self.clone(), scope: WatchScope::default() }
     }
 
-    /// Partitions a client from the server: its requests fail, and its watches stall without an end.
+    /// Partitions a client from the server: its requests fail, and its watches stall. The returned rule ends only the
+    /// failures of requests. [`ApiServer::heal`] also ends the stall of new watches.
     pub fn partition(&self, instance: &str) -> FaultRule {
         self.watches().of(instance).stall();
         self.fault(Requests::all().from(instance), Fault::CutBefore)

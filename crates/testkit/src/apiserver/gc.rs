@@ -1,5 +1,5 @@
-//! The garbage collector and the namespace controller. Both act through [`State::delete_object`] and
-//! [`State::put`], like any client, after a delay.
+//! The garbage collector and the namespace controller. Both act after a delay. They delete and update objects like any
+//! client, through [`State::delete_object`] and [`State::replace`].
 
 use std::sync::Arc;
 

@@ -15,8 +15,8 @@ pub struct Kind {
     pub plural: &'static str,
     /// Whether `/status` is a subresource that the main resource cannot write.
     pub status: bool,
-    /// Served from a CustomResourceDefinition: it has no graceful deletion, and its `/status`
-    /// takes no metadata at all (not even a UID to compare with).
+    /// Whether a CustomResourceDefinition defines it. Its objects then have a generation and the defaults of the schema,
+    /// items of a list keep kind and apiVersion, and `/status` ignores metadata except for the resourceVersion.
     pub custom: bool,
 }
 

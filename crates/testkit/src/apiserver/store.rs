@@ -40,7 +40,7 @@ pub enum ChangeKind {
 /// One change of the store.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Virtual time since the test began.
+    /// Time since the server started.
     pub at: Duration,
     /// The resourceVersion of the change.
     pub resource_version: u64,

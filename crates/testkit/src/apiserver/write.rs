@@ -1,4 +1,4 @@
-//! POST and PATCH. Both end in [`State::put`].
+//! POST and PATCH. Both end in [`State::put`], unless nothing is stored, or a patch removes the last finalizer of an object.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Checks in every simulation, at each change of an object and each request. An observer changes nothing.
+//! Checks of each change of an object and each request, on every server. An observer changes nothing. The server reads two
+//! of them: it does not execute a request after the lease of its sender, and it stops after too many pods.
 //!
 //! | observer | invariant |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! A replica that stands for election makes changes only while it holds the stored Lease. The testkit determines the
-//! holder.
+//! A replica that stands for election makes changes only while it holds the stored Lease. [`crate::lease`] determines
+//! the holder.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -64,7 +64,7 @@ impl Rollouts {
         let live = live.len() as u64;
         let is_checked = change.change == ChangeKind::Added && watched.has_current && !watched.is_tampered;
         match watched.most_broken().filter(|most| is_checked && live > *most) {
-            Some(most) => Err(format!("{live} pods have a broken template, {most} may: {change}")),
+            Some(most) => Err(format!("{live} pods have a broken template, but at most {most} may have one: {change}")),
             None => Ok(()),
         }
     }
