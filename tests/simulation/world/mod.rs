@@ -7,19 +7,19 @@
 //! |---|---|
 //! | `mod` | one world, from its beginning to its end |
 //! | `dice` | the random numbers of a world |
-//! | `deeds` | the list of all actions |
-//! | `users`, `faults`, `plots` | actions of users and nodes, faults, combinations of both |
+//! | `actions` | the list of all actions |
+//! | `users`, `faults`, `combinations` | actions of users and nodes, faults, combinations of both |
 //! | `end` | the checks at the end |
 //! | `play` | runs many seeds in parallel, and reports on them |
 //! | `mutants` | removes one mechanism of the operator after another: some world must fail |
 
-mod deeds;
+mod actions;
+mod combinations;
 pub mod dice;
 mod end;
 mod faults;
 mod mutants;
 mod play;
-mod plots;
 mod users;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -32,7 +32,7 @@ use tokio::{
 };
 
 use self::{
-    deeds::{Action, Kind},
+    actions::{Action, Kind},
     dice::Dice,
     play::Tally,
 };
@@ -110,7 +110,7 @@ impl World {
     fn new(seed: u64, variant: Model) -> Self {
         let server = ApiServer::new(seed);
         let mut dice = Dice::new(seed);
-        let actions = deeds::drawn(&mut dice);
+        let actions = actions::drawn(&mut dice);
         server.settings(|settings| {
             settings.jitter = dice.millis(0..40);
             settings.request_latency = dice.millis(1..30);
@@ -202,7 +202,7 @@ impl World {
 
     /// The first violation.
     fn broken(&self) -> Option<String> {
-        self.panicked.clone().or_else(|| self.server.broken())
+        self.panicked.clone().or_else(|| self.server.first_violation())
     }
 
     fn tell(&mut self, what: &str) {

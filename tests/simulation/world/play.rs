@@ -12,9 +12,9 @@ use std::{
     time::Instant,
 };
 
-use super::{ACTION, Outcome, deeds::ACTIONS, run};
+use super::{ACTION, Outcome, actions::ACTIONS, run};
 use crate::{
-    apiserver::{ApiServer, ChangeKind, LEASES},
+    apiserver::{ApiServer, EventType, LEASES},
     replica::Model,
 };
 
@@ -63,7 +63,7 @@ impl Tally {
                 }
             }
             let mut holder = String::new();
-            for change in state.history.iter().filter(|c| *c.kind == LEASES && c.change != ChangeKind::Deleted) {
+            for change in state.history.iter().filter(|c| *c.kind == LEASES && c.event != EventType::Deleted) {
                 let now = change.object["spec"]["holderIdentity"].as_str().unwrap_or_default();
                 if !now.is_empty() && now != holder {
                     self.count(HAND_OVERS);

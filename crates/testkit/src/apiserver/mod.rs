@@ -62,12 +62,12 @@ pub use self::{
     ice::Ice,
     kinds::{LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, REVISIONS},
     kubelet::PodScript,
-    observers::{ONE_WRITER, is_as_ordered, is_made_of},
+    observers::{ONE_WRITER, has_template, is_as_requested},
     request::Verb,
     select::Requests,
     service::{AnswerBody, Connection, Cut},
     status::Status,
-    store::{ChangeKind, State},
+    store::{EventType, State},
     users::{LABEL, pod},
 };
 
@@ -106,7 +106,7 @@ impl ApiServer {
             // The closure of a test panicked, which leaves the state usable.
             Err(TryLockError::Poisoned(poisoned)) => act(&mut poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => {
-                panic!("a webhook, director or predicate must not call the server that calls it")
+                panic!("a webhook, a choice of scripts or a predicate must not call the server that calls it")
             }
         }
     }

@@ -33,13 +33,13 @@ pub struct Listener {
 
 impl Listener {
     /// Breaks all connections and accepts no more, on behalf of this action.
-    pub fn go_away(&mut self, action: &'static str) {
+    pub fn become_unreachable(&mut self, action: &'static str) {
         self.away = Some(action);
         std::mem::take(&mut self.accepted).cancel();
     }
 
     /// Accepts connections again.
-    pub fn come_back(&mut self) {
+    pub fn become_reachable(&mut self) {
         self.away = None;
     }
 }

@@ -31,7 +31,7 @@ pub type Key = (&'static str, String, String);
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChangeKind {
+pub enum EventType {
     Added,
     Modified,
     Deleted,
@@ -45,7 +45,7 @@ pub struct Change {
     /// The resourceVersion of the change.
     pub resource_version: u64,
     /// What happened.
-    pub change: ChangeKind,
+    pub event: EventType,
     pub kind: &'static Kind,
     /// The object after the change. For a deletion: its last state, with the new resourceVersion.
     pub object: Arc<Value>,
@@ -61,7 +61,7 @@ impl fmt::Display for Change {
         let (namespace, name) = (object::namespace(object), object::name(object));
         let at = self.at.as_secs_f64();
         let version = self.resource_version;
-        write!(f, "{at:>10.3}s rv {version} {:?} {} ", self.change, self.kind.kind)?;
+        write!(f, "{at:>10.3}s rv {version} {:?} {} ", self.event, self.kind.kind)?;
         write!(f, "{namespace}/{name} by {}", self.by)?;
         if *self.kind == PODSETS {
             let (generation, replicas) = (object::generation(object), &object["spec"]["replicas"]);
@@ -192,8 +192,8 @@ impl State {
         let object = self.version(object);
         self.keys_by_uid.insert(object::uid(&object).to_owned(), key.clone());
         self.objects.insert(key, Arc::clone(&object));
-        let change = if before.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
-        self.record(change, Arc::clone(&object), before, by);
+        let event = if before.is_some() { EventType::Modified } else { EventType::Added };
+        self.record(event, Arc::clone(&object), before, by);
         object
     }
 
@@ -203,7 +203,7 @@ impl State {
         let before = self.objects.remove(&key);
         let last = self.version(stored.clone());
         self.keys_by_uid.remove(object::uid(stored));
-        self.record(ChangeKind::Deleted, Arc::clone(&last), before, by);
+        self.record(EventType::Deleted, Arc::clone(&last), before, by);
         last
     }
 
@@ -213,20 +213,20 @@ impl State {
         Arc::new(object)
     }
 
-    fn record(&mut self, change: ChangeKind, object: Arc<Value>, before: Option<Arc<Value>>, by: &str) {
+    fn record(&mut self, event: EventType, object: Arc<Value>, before: Option<Arc<Value>>, by: &str) {
         let change = Change {
             at: self.clock.elapsed(),
             resource_version: self.resource_version,
-            change,
+            event,
             kind: Kind::of(&object),
             object,
             before,
             by: by.to_owned(),
         };
         self.observers.changed(&change);
-        self.watch_change(&change);
-        self.kubelet_sees(&change);
-        self.collector_sees(&change);
+        self.notify_watches(&change);
+        self.queue_pod_jobs(&change);
+        self.queue_gc_jobs(&change);
         self.history.push(change);
         self.changes.send_replace(());
     }

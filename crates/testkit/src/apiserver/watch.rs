@@ -18,7 +18,7 @@ use super::{
     read::{Selector, presented, shown_as},
     request::ApiRequest,
     status::Status,
-    store::{Change, ChangeKind, State},
+    store::{Change, EventType, State},
 };
 
 /// From a change to the arrival of its event.
@@ -126,7 +126,7 @@ impl Watcher {
         if *change.kind != *self.kind {
             return None;
         }
-        let is_gone = change.change == ChangeKind::Deleted;
+        let is_gone = change.event == EventType::Deleted;
         let before = change.before.as_ref().filter(|object| self.selects(object));
         match (before, !is_gone && self.selects(&change.object)) {
             (None, false) => None,
@@ -200,7 +200,7 @@ impl State {
     }
 
     /// Sends the event of a change to each watch that sees it.
-    pub fn watch_change(&mut self, change: &Change) {
+    pub fn notify_watches(&mut self, change: &Change) {
         let seen = self.watches.open.iter().filter_map(|(id, watcher)| Some((*id, watcher.sees(change)?)));
         for (id, event) in seen.collect::<Vec<_>>() {
             self.send(id, event);

@@ -59,7 +59,7 @@ impl State {
     }
 
     fn prepare_for_create(&mut self, kind: &'static Kind, new: &mut Value) {
-        if kind.status {
+        if kind.has_status_subresource {
             new.as_object_mut().map(|map| map.remove("status"));
         }
         if *kind == PODS {
@@ -198,7 +198,7 @@ fn keep_system_fields(kind: &'static Kind, stored: &Value, mut new: Value) -> Va
     json_patch::merge(&mut new, &json!({ "metadata": kept }));
     let is_empty = |value: &Value| value.is_null() || *value == json!([]) || *value == json!({});
     new["metadata"].as_object_mut().into_iter().for_each(|fields| fields.retain(|_, value| !is_empty(value)));
-    if kind.status {
+    if kind.has_status_subresource {
         new["status"] = stored["status"].clone();
     }
     new

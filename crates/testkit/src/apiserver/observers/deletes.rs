@@ -15,7 +15,7 @@ use super::{
         log::LoggedRequest,
         object,
         request::{ApiRequest, Verb},
-        store::{Change, ChangeKind},
+        store::{Change, EventType},
     },
     Checked, Observer, is_by_replica, is_of_pod,
 };
@@ -67,7 +67,7 @@ fn rollout(set: &Value) -> Option<(Arc<Value>, u64)> {
 }
 
 /// Whether the pod can come from this template.
-pub fn is_made_of(pod: &Value, template: &Value) -> bool {
+pub fn has_template(pod: &Value, template: &Value) -> bool {
     let holds = |whole: &Value, part: &Value| {
         part.as_object().into_iter().flatten().all(|(field, value)| whole[field] == *value)
     };
@@ -106,7 +106,7 @@ fn key(object: &Value, set: &str) -> String {
 }
 
 /// Whether a pod looks as the operator requested it.
-pub fn is_as_ordered(pod: &Value) -> bool {
+pub fn is_as_requested(pod: &Value) -> bool {
     object::controller_uid(pod).is_some()
         && pod["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "podset-operator"
         && object::name(pod).contains("-pod")
@@ -250,7 +250,7 @@ impl Client {
             let others = view.ready.iter().filter(|other| *other != uid && !is_deleting(other)).count() as u64;
             let is_unlabelled = pod.seen["metadata"]["labels"]["controller-revision-hash"].is_null();
             view.live.contains(uid)
-                && (is_unlabelled || !is_made_of(&pod.seen, template))
+                && (is_unlabelled || !has_template(&pod.seen, template))
                 && (!view.ready.contains(uid) || others + max_unavailable >= view.wanted)
         };
         // The views that were current within the time.
@@ -268,7 +268,7 @@ impl Observer for Deletes {
         }
         let (pod, uid) = (&change.object, object::uid(&change.object).to_owned());
         self.created.entry(uid.clone()).or_insert(change.at);
-        let ends = change.change == ChangeKind::Deleted || object::is_terminating(pod);
+        let ends = change.event == EventType::Deleted || object::is_terminating(pod);
         if ends && is_by_replica(change) {
             self.hit.insert((object::namespace(pod).to_owned(), object::name(pod).to_owned()), uid);
         }
@@ -324,7 +324,7 @@ impl Deletes {
             Verb::Create => {
                 client.learn_pod(at, body, false);
                 if let Some(pod) = client.pods.get_mut(object::uid(body)) {
-                    pod.may_be_deleted |= !is_as_ordered(body);
+                    pod.may_be_deleted |= !is_as_requested(body);
                 }
             }
             _ if request.metadata_only() => {}

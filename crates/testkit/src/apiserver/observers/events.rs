@@ -11,10 +11,10 @@ use super::{
         log::LoggedRequest,
         object,
         request::{ApiRequest, Verb},
-        store::{Change, ChangeKind},
+        store::{Change, EventType},
     },
     Checked, Observer,
-    deletes::is_as_ordered,
+    deletes::is_as_requested,
     is_by_replica, is_of_pod, may_belong,
 };
 
@@ -54,7 +54,7 @@ impl Observer for Events {
     fn changed(&mut self, change: &Change) -> Checked {
         if *change.kind == PODS {
             self.pod(change);
-        } else if *change.kind == PODSETS && change.change != ChangeKind::Deleted {
+        } else if *change.kind == PODSETS && change.event != EventType::Deleted {
             let set = &change.object;
             let known = self.sets.entry(object::uid(set).to_owned()).or_default();
             known.namespace = object::namespace(set).to_owned();
@@ -91,8 +91,8 @@ impl Events {
 
     fn pod(&mut self, change: &Change) {
         let pod = &change.object;
-        let is_new = change.change == ChangeKind::Added;
-        let has_failed = is_new && is_by_replica(change) && !is_as_ordered(pod);
+        let is_new = change.event == EventType::Added;
+        let has_failed = is_new && is_by_replica(change) && !is_as_requested(pod);
         self.failed_creates.extend(has_failed.then(|| object::namespace(pod).to_owned()));
         let Some(owner) = object::controller_uid(pod) else { return };
         let known = self.sets.entry(owner.to_owned()).or_default();

@@ -24,7 +24,7 @@ use serde_json::Value;
 
 pub use self::{
     bound::Bound,
-    deletes::{is_as_ordered, is_made_of},
+    deletes::{has_template, is_as_requested},
     one_writer::{OneWriter, WRONG as ONE_WRITER},
 };
 use self::{deletes::Deletes, events::Events, rollouts::Rollouts, statuses::Statuses, strangers::Strangers};

@@ -8,7 +8,7 @@ use super::{
     super::{
         kinds::{PODS, PODSETS},
         object,
-        store::{Change, ChangeKind},
+        store::{Change, EventType},
     },
     Checked, Observer, is_by_replica, may_belong,
     strangers::changes_only_status,
@@ -51,7 +51,7 @@ impl Statuses {
 
     fn set(&mut self, change: &Change) -> Checked {
         let set = &change.object;
-        if change.change == ChangeKind::Deleted {
+        if change.event == EventType::Deleted {
             return Ok(());
         }
         let known = self.sets.entry(object::uid(set).to_owned()).or_default();

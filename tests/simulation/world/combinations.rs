@@ -215,7 +215,7 @@ pub fn late_create(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let time = world.dice.millis(2_000..50_000);
     let script = PodScript::gone_after(world.dice.millis(1_000..15_000));
-    world.server.pods_live(script);
+    world.server.set_pod_script(script);
     let creates = Requests::creates("pods").in_namespace(namespace).first(2);
     world.server.fault(creates, Fault::ExecuteLate(time));
     for pod in world.server.live_pods(namespace, set).iter().take(2) {
@@ -333,8 +333,8 @@ pub fn total_outage(world: &mut World) -> bool {
     let time = Duration::from_secs(longest) + world.dice.millis(1_000..60_000);
     let after = time.mul_f64(world.dice.below(100) as f64 / 100.0);
     world.keep_busy(0);
-    world.server.go_away();
-    world.outage = Some((Instant::now() + time, ApiServer::come_back));
+    world.server.become_unreachable();
+    world.outage = Some((Instant::now() + time, ApiServer::become_reachable));
     world.shut_down(place, after);
     world.later(time + Duration::from_secs(1), |world| world.keep_busy(3));
     true
