@@ -217,7 +217,7 @@ async fn a_lease_released_during_an_attempt_is_taken_at_once() {
 async fn a_leader_exits_when_its_lease_is_recreated() {
     let (server, a, _b) = leader_and_standby().await;
     server.watches().of("a").on("leases").stall();
-    let lease = server.with(|state| state.expect(&LEASES, LEASE.0, LEASE.1));
+    let lease = server.get(&LEASES, LEASE.0, LEASE.1);
     server.edit_lease(LEASE, None);
     server.create(&LEASES, LEASE.0, json!({ "metadata": { "name": LEASE.1 }, "spec": lease["spec"] }));
     sleep(seconds(3)).await;
@@ -228,7 +228,7 @@ async fn a_leader_exits_when_its_lease_is_recreated() {
 #[tokio::test(start_paused = true)]
 async fn replicas_exit_when_the_version_of_the_lease_goes_back() {
     let (server, a, b) = leader_and_standby().await;
-    let old = server.with(|state| (*state.expect(&LEASES, LEASE.0, LEASE.1)).clone());
+    let old = server.get(&LEASES, LEASE.0, LEASE.1);
     sleep(seconds(5)).await;
     // As when a backup of etcd is restored: watches show no event.
     server.with(|state| state.objects.insert((LEASES.plural, LEASE.0.to_owned(), LEASE.1.to_owned()), old.into()));

@@ -17,7 +17,7 @@ const NAMESPACE_CONTROLLER: &str = "namespace-controller";
 
 impl State {
     /// Queues the jobs of the collector after a change.
-    pub fn queue_gc_jobs(&mut self, change: &Change) {
+    pub(super) fn queue_gc_jobs(&mut self, change: &Change) {
         let (uid, delay) = (object::uid(&change.object), self.settings.collect_after);
         if change.event == EventType::Deleted {
             for dependent in self.dependents(uid) {
@@ -105,7 +105,7 @@ impl State {
 
     /// Deletes all objects in a terminating namespace, repeatedly until it is empty, and then the
     /// namespace.
-    pub fn drain_namespace(&mut self, name: &str) {
+    pub(super) fn drain_namespace(&mut self, name: &str) {
         let inside: Vec<Arc<Value>> =
             self.objects.iter().filter(|(key, _)| key.1 == name).map(|(_, o)| Arc::clone(o)).collect();
         if inside.is_empty() {

@@ -87,7 +87,7 @@ impl Default for Kubelet {
 
 impl State {
     /// Queues the next job for a new or a terminating pod after a change.
-    pub fn queue_pod_jobs(&mut self, change: &Change) {
+    pub(super) fn queue_pod_jobs(&mut self, change: &Change) {
         if *change.kind != PODS || change.event == EventType::Deleted {
             return;
         }
@@ -112,7 +112,7 @@ impl State {
     }
 
     /// The scheduler binds the pod to a node, or reports that it fits on none.
-    pub fn bind(&mut self, uid: &str) {
+    fn bind(&mut self, uid: &str) {
         let now = self.clock.rfc3339();
         if self.by_uid(uid).is_some_and(|pod| (self.kubelet.choose_script)(pod).fits_nowhere) {
             self.change_pod(uid, SCHEDULER, |pod| {
@@ -138,7 +138,7 @@ impl State {
     }
 
     /// The kubelet reports `Running`, and ready at once if the script has no delay.
-    pub fn run_pod(&mut self, uid: &str) {
+    fn run_pod(&mut self, uid: &str) {
         let now = self.clock.rfc3339();
         let Some(pod) = self.by_uid(uid).cloned() else { return };
         let script = (self.kubelet.choose_script)(&pod);
@@ -160,7 +160,7 @@ impl State {
     }
 
     /// The kubelet reports a running pod as ready or not. A broken pod is never ready.
-    pub fn set_ready(&mut self, uid: &str, ready: bool) {
+    pub(super) fn set_ready(&mut self, uid: &str, ready: bool) {
         let now = self.clock.rfc3339();
         let ready = ready && !self.by_uid(uid).is_some_and(|pod| object::has_broken_image(pod));
         self.change_pod(uid, KUBELET, |pod| {
@@ -172,7 +172,7 @@ impl State {
     }
 
     /// The container exits, and the pod finishes.
-    pub fn finish_pod(&mut self, uid: &str, success: bool) {
+    pub(super) fn finish_pod(&mut self, uid: &str, success: bool) {
         let now = self.clock.rfc3339();
         let (phase, exit_code, reason) = if success { ("Succeeded", 0, "Completed") } else { ("Failed", 1, "Error") };
         self.change_pod(uid, KUBELET, |pod| {
@@ -186,7 +186,7 @@ impl State {
     }
 
     /// The kubelet removes a terminating pod: a delete with grace period 0, like a real kubelet.
-    pub fn remove_pod(&mut self, uid: &str) {
+    fn remove_pod(&mut self, uid: &str) {
         let Some(pod) = self.by_uid(uid).cloned().filter(|pod| object::is_terminating(pod)) else { return };
         let deleted = self.delete_object(&pod, &json!({ "gracePeriodSeconds": 0 }), KUBELET);
         debug_assert!(deleted.is_ok(), "a delete without preconditions is never rejected");

@@ -19,7 +19,7 @@ const OPERATORS_CONDITIONS: [&str; 4] = ["Ready", "Reconciling", "Stalled", "Rep
 
 impl State {
     /// POST.
-    pub fn create(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
+    pub(super) fn create(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
         let ApiRequest { kind, namespace, body, instance, .. } = request;
         // Every token is known, and its user may do everything.
         if [&TOKEN_REVIEWS, &ACCESS_REVIEWS].contains(kind) {
@@ -31,7 +31,7 @@ impl State {
     }
 
     /// Completes a new object, runs admission, and stores the object unless it is a dry run.
-    pub fn create_object(
+    pub(super) fn create_object(
         &mut self,
         kind: &'static Kind,
         namespace: &str,
@@ -127,7 +127,7 @@ impl State {
     }
 
     /// PATCH.
-    pub fn patch(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
+    pub(super) fn patch(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
         match request.content_type() {
             "application/merge-patch+json" => self.merge_patch(request),
             "application/apply-patch+yaml" => self.apply(request),
@@ -136,14 +136,20 @@ impl State {
     }
 
     /// The stored object that a request names.
-    pub fn stored(&self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
+    pub(super) fn stored(&self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
         self.get(request.kind, &request.namespace, &request.name)
             .cloned()
             .ok_or_else(|| Status::not_found(request.kind, &request.name))
     }
 
     /// Replaces `stored` with `new`, but keeps the fields that a write to this path cannot change.
-    pub fn replace(&mut self, subresource: &str, stored: &Value, new: Value, by: &str) -> Result<Arc<Value>, Status> {
+    pub(super) fn replace(
+        &mut self,
+        subresource: &str,
+        stored: &Value,
+        new: Value,
+        by: &str,
+    ) -> Result<Arc<Value>, Status> {
         let kind = Kind::of(stored);
         let mut new = if subresource == "status" {
             let mut with_status = stored.clone();
