@@ -160,8 +160,8 @@ pub fn protect_pod(world: &mut World) -> bool {
     if pods.len() < 2 || world.server.pods(namespace, set).iter().any(is_protected) {
         return false;
     }
-    let as_ordered = |pod: &String| is_as_requested(&world.server.get(&PODS, namespace, pod));
-    let victims: Vec<String> = pods.iter().filter(|pod| as_ordered(pod)).cloned().collect();
+    let as_requested = |pod: &String| is_as_requested(&world.server.get(&PODS, namespace, pod));
+    let victims: Vec<String> = pods.iter().filter(|pod| as_requested(pod)).cloned().collect();
     let Some(pod) = world.dice.pick(&victims).cloned() else { return false };
     world.server.protect_pod(namespace, &pod);
     let cost = json!({ "controller.kubernetes.io/pod-deletion-cost": "-1" });

@@ -106,6 +106,13 @@ struct Outcome {
     fingerprint: u64,
 }
 
+impl Outcome {
+    /// The first line of the violation.
+    fn first_line(&self) -> &str {
+        self.broken.as_deref().and_then(|broken| broken.lines().next()).unwrap_or_default()
+    }
+}
+
 impl World {
     fn new(seed: u64, variant: Model) -> Self {
         let server = ApiServer::new(seed);

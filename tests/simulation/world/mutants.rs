@@ -99,17 +99,17 @@ fn each_removed_mechanism_makes_a_world_fail() {
     let mut survivors = Vec::new();
     for (name, variant) in mutants() {
         let summary = play::play_all(0..WITHIN, variant, true);
-        let first_line =
-            |outcome: &Outcome| outcome.broken.iter().flat_map(|broken| broken.lines()).next().map(str::to_owned);
-        let broken = summary.broken.iter().filter_map(|(seed, outcome)| Some((seed, first_line(outcome)?)));
-        // A panic of the simulation itself does not show that a promise is broken.
-        let (panicked, caught): (Vec<_>, Vec<_>) = broken.partition(|(_, line)| line.starts_with(play::PANICKED));
-        match (caught.first(), panicked.first()) {
-            (Some((seed, line)), _) => {
+        // A panic of the simulation itself shows no broken promise.
+        let is_caught = |(_, outcome): &(&u64, &Outcome)| !outcome.first_line().starts_with(play::PANICKED);
+        match summary.broken.iter().find(is_caught) {
+            Some((seed, outcome)) => {
+                let line = outcome.first_line();
                 eprintln!("{name}: {} seeds, {:.0} s, seed {seed}: {line}", summary.seeds, summary.seconds);
             }
-            (None, Some((seed, line))) => survivors.push(format!("{name}: seed {seed} {line}")),
-            (None, None) => survivors.push(format!("{name}: no failure in {WITHIN} seeds")),
+            None => {
+                let panics: Vec<_> = summary.broken.values().map(Outcome::first_line).collect();
+                survivors.push(format!("{name}: no broken promise in {} seeds {panics:?}", summary.seeds));
+            }
         }
     }
     assert!(survivors.is_empty(), "{survivors:#?}");
