@@ -103,7 +103,7 @@ impl Operator {
         self.leader_state.begin(None);
     }
 
-    /// Leads for this time. No write takes longer.
+    /// Leads for this time. Writes end with the term.
     pub fn lead_for(&mut self, term: Duration) {
         let end = self.context.env.now() + SignedDuration::try_from(term).expect("a test is not that long");
         self.leader_state.begin(Some(Ends { gate: end, writes: end }));
@@ -138,7 +138,7 @@ impl Drop for Operator {
     }
 }
 
-/// The server's clock with an offset of the wall clock.
+/// The clock of a replica: the server's time plus an offset. It stops while the replica is frozen.
 pub struct VirtualClock {
     epoch: Timestamp,
     origin: Instant,
@@ -147,7 +147,7 @@ pub struct VirtualClock {
 }
 
 impl VirtualClock {
-    /// The clock of a process, off by this many seconds. It stands still while the process is frozen.
+    /// A clock that is off by this many seconds.
     pub fn new(server: &ApiServer, wall_offset: i64, ice: Ice) -> Self {
         let wall_offset = SignedDuration::from_secs(wall_offset);
         let epoch = server.with(|state| state.clock.now()) + wall_offset;

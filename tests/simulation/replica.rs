@@ -44,7 +44,7 @@ pub struct Model {
     pub rules: leadership::promise::Rules,
     /// The rules that keep the bound.
     pub podset: podset::promise::Rules,
-    /// Whether writes end before the term in which they began.
+    /// Whether a write ends with the term in which it began.
     pub is_bounded: bool,
     /// By how many seconds its wall clock is off.
     pub wall_offset: i64,

@@ -1,4 +1,4 @@
-//! The simulated API server, on a port and in real time, with the PodSet `web` in the namespace `shop`.
+//! The simulated API server, on a port and in real time. Tests create one PodSet, `shop/web`.
 
 use std::{ops::Deref, time::Duration};
 
@@ -12,28 +12,28 @@ use tokio::{net::TcpListener, task::JoinHandle};
 /// The namespace and the name of the PodSet.
 const SET: (&str, &str) = ("shop", "web");
 
-/// A running server. It accepts no more connections when this is dropped.
-pub struct ApiServer {
+/// A running server. When it is dropped, it accepts no more connections and checks the promises.
+pub struct TestServer {
     /// Host and port.
     pub address: String,
     server: apiserver::ApiServer,
     listening: JoinHandle<()>,
 }
 
-impl ApiServer {
+impl TestServer {
     /// Starts a server without PodSets, at a free local port.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let server = apiserver::ApiServer::new(1);
-        server.pods_live(PodScript::gone_after(Duration::ZERO));
+        server.set_pod_script(PodScript::gone_after(Duration::ZERO));
         let connection = server.connection("operator");
         let listening = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 connection.serve(stream).unwrap();
             }
         });
-        ApiServer { address, server, listening }
+        TestServer { address, server, listening }
     }
 
     /// Creates the PodSet, or changes its spec.
@@ -62,7 +62,7 @@ impl ApiServer {
     }
 
     /// How many live pods there are.
-    pub fn pods(&self) -> usize {
+    pub fn live_pod_count(&self) -> usize {
         self.live_pods(SET.0, SET.1).len()
     }
 
@@ -78,7 +78,7 @@ impl ApiServer {
     }
 }
 
-impl Deref for ApiServer {
+impl Deref for TestServer {
     type Target = apiserver::ApiServer;
 
     fn deref(&self) -> &Self::Target {
@@ -86,8 +86,11 @@ impl Deref for ApiServer {
     }
 }
 
-impl Drop for ApiServer {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.listening.abort();
+        if !std::thread::panicking() {
+            self.server.check();
+        }
     }
 }

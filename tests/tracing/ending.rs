@@ -6,13 +6,13 @@ use podset_operator::api::crds;
 use tokio::{process::Command, time::sleep};
 
 use crate::{
-    api::ApiServer,
+    api::TestServer,
     process::{Operator, until},
 };
 
 #[tokio::test]
 async fn shutdown_waits_for_pending_requests_live_but_not_ready() {
-    let api = ApiServer::start().await;
+    let api = TestServer::start().await;
     let mut operator = Operator::start(&api, &[("PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", "127.0.0.1:0")]);
     operator.works(&api).await;
     let held = api.hold_pods();
@@ -23,14 +23,16 @@ async fn shutdown_waits_for_pending_requests_live_but_not_ready() {
     until("the shutdown", || !operator.logged("shutting down: no new work starts").is_empty()).await;
     assert!(operator.get("health probes", "/readyz").await.starts_with("HTTP/1.1 500"));
     assert!(operator.get("health probes", "/livez").await.starts_with("HTTP/1.1 200"));
-    assert_eq!(held.hits(), 1, "the create is still pending");
+    assert_eq!(held.hits(), 1, "a create is pending");
+    sleep(Duration::from_millis(300)).await;
+    assert!(operator.is_running(), "it waits for the answer: {:?}", operator.log());
     held.release();
     assert_eq!(operator.exit_code().await, Some(0), "{:?}", operator.log());
 }
 
 #[tokio::test]
 async fn a_second_signal_exits_at_once() {
-    let api = ApiServer::start().await;
+    let api = TestServer::start().await;
     let mut operator = Operator::start(&api, &[]);
     operator.works(&api).await;
     let _held = api.hold_pods();
@@ -44,7 +46,7 @@ async fn a_second_signal_exits_at_once() {
 
 #[tokio::test]
 async fn a_port_in_use_exits_with_code_1() {
-    let api = ApiServer::start().await;
+    let api = TestServer::start().await;
     let mut operator = Operator::start(&api, &[("PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", &api.address)]);
     assert_eq!(operator.exit_code().await, Some(1), "{:?}", operator.log());
     assert_eq!(operator.logged("--health-probe-bind-address: cannot listen on 127.0.0.1:").len(), 1);

@@ -25,7 +25,7 @@ use tokio_rustls::{
 use testkit::apiserver::{Requests, Verb};
 
 use crate::{
-    api::ApiServer,
+    api::TestServer,
     process::{Operator, until},
 };
 
@@ -128,7 +128,7 @@ async fn scrape(from: SocketAddr, config: Arc<ClientConfig>) -> io::Result<Strin
 }
 
 /// When the Lease was renewed, since the API server started.
-fn renewals(api: &ApiServer) -> Vec<Duration> {
+fn renewals(api: &TestServer) -> Vec<Duration> {
     let renewals = api.requests(&Requests::all().verb(Verb::Patch).of("leases"));
     renewals.iter().map(|entry| entry.at).collect()
 }
@@ -140,7 +140,7 @@ async fn a_flood_of_handshakes_delays_no_renewal_and_no_probe() {
     let config = client(certificate);
     let mut hello = Vec::new();
     ClientConnection::new(config.clone(), server_name()).unwrap().write_tls(&mut hello).unwrap();
-    let api = ApiServer::start().await;
+    let api = TestServer::start().await;
     let mut operator = Operator::start(
         &api,
         &[

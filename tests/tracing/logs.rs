@@ -3,7 +3,7 @@
 use testkit::collector::Mode;
 
 use crate::{
-    api::ApiServer,
+    api::TestServer,
     process::{Operator, Protocol, SECRET, begin, collector, until, with},
 };
 
@@ -41,7 +41,7 @@ async fn log_lines_and_exemplars_name_the_trace() {
 #[tokio::test]
 async fn no_log_line_has_a_secret_at_any_level() {
     for protocol in Protocol::ALL {
-        let (api, collector) = (ApiServer::start().await, collector(Mode::Good).await);
+        let (api, collector) = (TestServer::start().await, collector(Mode::Good).await);
         let variables = protocol.to(&collector);
         let header = format!("authorization=Bearer%20{SECRET}");
         let more = [("OTEL_EXPORTER_OTLP_HEADERS", header.as_str()), ("PODSET_OPERATOR_LOG_LEVEL", "trace")];

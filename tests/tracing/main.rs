@@ -1,5 +1,5 @@
-//! The operator as a process, with a trace collector and an API server in the process of the test: its traces, by both
-//! protocols, and that a bad collector does not slow it down. Also the shutdown and the commands of the process.
+//! Tests of the operator as a process. They check its traces over both protocols, its shutdown and its commands. A broken
+//! collector does not slow it.
 
 mod api;
 mod ending;

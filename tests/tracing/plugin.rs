@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use testkit::collector::Mode;
 
 use crate::{
-    api::ApiServer,
+    api::TestServer,
     process::{Operator, Protocol, SECRET, collector, until, with},
 };
 
@@ -41,7 +41,7 @@ async fn the_output_of_a_failing_plugin_is_not_logged() {
             "the client certificate of the kubeconfig, or of its exec plugin, is not valid",
         ),
     ] {
-        let (api, folder) = (ApiServer::start().await, TempDir::new().unwrap());
+        let (api, folder) = (TestServer::start().await, TempDir::new().unwrap());
         let mut operator = Operator::start_as(&user(&folder, &script), &api, &[]);
         assert_eq!(operator.exit_code().await, Some(2), "{script}: {}", operator.text());
         assert_eq!(operator.logged(expected).len(), 1, "{script}: {}", operator.text());
@@ -51,7 +51,7 @@ async fn the_output_of_a_failing_plugin_is_not_logged() {
 
 #[tokio::test]
 async fn the_output_of_a_plugin_that_fails_later_is_neither_logged_nor_traced() {
-    let (api, collector, folder) = (ApiServer::start().await, collector(Mode::Good).await, TempDir::new().unwrap());
+    let (api, collector, folder) = (TestServer::start().await, collector(Mode::Good).await, TempDir::new().unwrap());
     let failing = folder.path().join("fails");
     let credentials = r#"{"status": {"token": "t", "expirationTimestamp": "2026-01-01T00:00:00Z"}}"#;
     let script = format!(

@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::api::ApiServer;
+use crate::api::TestServer;
 
 /// The log must not contain this.
 pub const SECRET: &str = "top-secret";
@@ -29,12 +29,12 @@ pub struct Operator {
 
 impl Operator {
     /// Starts an operator with these environment variables, without those of the test.
-    pub fn start(api: &ApiServer, variables: &[(&str, &str)]) -> Self {
+    pub fn start(api: &TestServer, variables: &[(&str, &str)]) -> Self {
         Operator::start_as(&format!("{{token: {SECRET}}}"), api, variables)
     }
 
     /// Starts an operator with this user in its kubeconfig.
-    pub fn start_as(user: &str, api: &ApiServer, variables: &[(&str, &str)]) -> Self {
+    pub fn start_as(user: &str, api: &TestServer, variables: &[(&str, &str)]) -> Self {
         let folder = TempDir::new().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         let text = format!(
@@ -84,7 +84,7 @@ impl Operator {
 
     /// Waits until it acts on new sets at once: it has listed and watches the sets, and has listed them again as the
     /// leader.
-    pub async fn works(&self, api: &ApiServer) {
+    pub async fn works(&self, api: &TestServer) {
         until("the sets to be listed", || api.effects(&Requests::all().of("podsets")) >= 3).await;
     }
 
@@ -93,6 +93,11 @@ impl Operator {
         let id = self.child.id().expect("it runs");
         let id = rustix::process::Pid::from_raw(id.cast_signed()).unwrap();
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    }
+
+    /// Whether the process has not exited.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
     }
 
     /// Shuts it down, and returns how long that took. It must exit with code 0.
@@ -154,8 +159,8 @@ pub async fn begin(
     protocol: Protocol,
     mode: Mode,
     more: &[(&'static str, &'static str)],
-) -> (ApiServer, Collector, Operator) {
-    let (api, collector) = (ApiServer::start().await, collector(mode).await);
+) -> (TestServer, Collector, Operator) {
+    let (api, collector) = (TestServer::start().await, collector(mode).await);
     let operator = Operator::start(&api, &with(&protocol.to(&collector), more));
     operator.works(&api).await;
     (api, collector, operator)

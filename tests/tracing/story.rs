@@ -9,7 +9,7 @@ use testkit::{
 use tokio::time::sleep;
 
 use crate::{
-    api::ApiServer,
+    api::TestServer,
     process::{Protocol, begin, until},
 };
 
@@ -28,7 +28,7 @@ fn scaling(spans: &[Span], generation: u64) -> Option<Span> {
 }
 
 /// Waits until the API server receives no more requests.
-async fn rest(api: &ApiServer) {
+async fn rest(api: &TestServer) {
     let mut mark = usize::MAX;
     while mark != api.mark() {
         mark = api.mark();
@@ -50,17 +50,17 @@ async fn both_protocols_export_the_complete_trace_of_a_scale_up() {
         until("its spans", || scaling(&collector.spans(), 1).is_some()).await;
         let spans = collector.spans();
         let reconcile = scaling(&spans, 1).unwrap();
-        has_resource_attributes(&reconcile, protocol);
-        has_its_outcome(&reconcile, &api);
+        assert_resource_attributes(&reconcile, protocol);
+        assert_outcome(&reconcile, &api);
         let text = tree(&spans, &reconcile.trace);
         let lines: Vec<&str> = text.lines().map(|line| line.split_once(": ").unwrap().1).collect();
         // The status patch follows here, or in a later reconcile if the pods became ready early.
         assert_eq!(lines[..4], ["podset reconcile", "plan", "create pods", "create pods"], "{text}");
-        has_its_requests(&spans, &reconcile, &api);
+        assert_requests(&spans, &reconcile, &api);
     }
 }
 
-fn has_resource_attributes(span: &Span, protocol: Protocol) {
+fn assert_resource_attributes(span: &Span, protocol: Protocol) {
     let mut resource = span.resource.clone();
     let id = resource.remove("service.instance.id").unwrap();
     assert!(id.starts_with("operator-1_"), "{id}");
@@ -75,7 +75,7 @@ fn has_resource_attributes(span: &Span, protocol: Protocol) {
     assert_eq!(resource, expected, "{protocol:?}");
 }
 
-fn has_its_outcome(span: &Span, api: &ApiServer) {
+fn assert_outcome(span: &Span, api: &TestServer) {
     let mut actual = span.attributes.clone();
     let outcome = actual.remove("outcome").unwrap();
     assert!(["success", "requeue", "requeue_after"].contains(&&*outcome), "{outcome}");
@@ -91,10 +91,10 @@ fn has_its_outcome(span: &Span, api: &ApiServer) {
     assert_eq!(actual, expected);
     assert_eq!((&*span.kind, &*span.parent, &span.error), ("internal", "", &None));
     assert_eq!(span.links, [], "it is the first reconcile of the generation");
-    assert_eq!(api.pods(), 2);
+    assert_eq!(api.live_pod_count(), 2);
 }
 
-fn has_its_requests(spans: &[Span], reconcile: &Span, api: &ApiServer) {
+fn assert_requests(spans: &[Span], reconcile: &Span, api: &TestServer) {
     let children: Vec<&Span> = spans.iter().filter(|span| span.parent == reconcile.id).collect();
     let plan = children.iter().find(|span| span.name == "plan").unwrap();
     let expected = attributes(&[

@@ -6,7 +6,7 @@ use serde_json::Value;
 use testkit::{apiserver::Requests, collector::Mode};
 
 use crate::{
-    api::ApiServer,
+    api::TestServer,
     process::{Operator, Protocol, begin, collector, until, with},
 };
 
@@ -17,12 +17,12 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 const END: Duration = Duration::from_secs(5);
 
 /// Scales up and down repeatedly, then shuts down. Returns the time of the slowest change, and of the shutdown.
-async fn work(api: &ApiServer, operator: &mut Operator) -> (Duration, Duration) {
+async fn work(api: &TestServer, operator: &mut Operator) -> (Duration, Duration) {
     operator.works(api).await;
     let mut slowest = Duration::ZERO;
     for (generation, replicas) in (1..=10).zip([10, 1].into_iter().cycle()) {
         api.scale(replicas);
-        slowest = slowest.max(until("the pods", || api.pods() == usize::try_from(replicas).unwrap()).await);
+        slowest = slowest.max(until("the pods", || api.live_pod_count() == usize::try_from(replicas).unwrap()).await);
         until("the status", || api.is_ready(generation)).await;
     }
     (slowest, operator.shut_down().await)
@@ -44,7 +44,7 @@ async fn a_silent_collector_does_not_slow_the_operator() {
 #[tokio::test]
 async fn an_unreachable_collector_slows_nothing_and_is_logged_once() {
     for protocol in Protocol::ALL {
-        let (api, collector) = (ApiServer::start().await, collector(Mode::Good).await);
+        let (api, collector) = (TestServer::start().await, collector(Mode::Good).await);
         let variables = protocol.to(&collector);
         drop(collector);
         let mut operator = Operator::start(&api, &with(&variables, &[]));
@@ -67,7 +67,7 @@ async fn a_failing_collector_slows_nothing_and_is_logged_once() {
 
 #[tokio::test]
 async fn traces_are_off_by_default() {
-    let api = ApiServer::start().await;
+    let api = TestServer::start().await;
     let mut operator = Operator::start(&api, &[]);
     let (_, end) = work(&api, &mut operator).await;
     assert!(end < Duration::from_secs(1), "{end:?}");
@@ -86,7 +86,7 @@ async fn an_invalid_protocol_for_traces_means_http_and_not_the_general_one() {
 
 #[tokio::test]
 async fn invalid_values_are_logged_and_do_not_stop_the_process() {
-    let api = ApiServer::start().await;
+    let api = TestServer::start().await;
     let invalid = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector"),
         ("OTEL_TRACES_EXPORTER", "zipkin"),

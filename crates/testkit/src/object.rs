@@ -53,7 +53,7 @@ pub fn is_ready(object: &Value) -> bool {
 }
 
 /// Whether a pod or a template has a broken image, so that the pod never becomes ready.
-pub fn is_broken(pod: &Value) -> bool {
+pub fn has_broken_image(pod: &Value) -> bool {
     pod["spec"]["containers"][0]["image"].as_str().is_some_and(|image| image.contains("broken"))
 }
 

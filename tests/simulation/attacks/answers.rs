@@ -164,8 +164,8 @@ async fn creates_of_unknown_fate_are_reported_and_retried() {
 async fn pods_created_after_a_webhook_recovers_count_as_a_scale_up() {
     let (server, _operator) = server_and_leader();
     let sent = AtomicU32::new(0);
-    let third = Requests::creates("pods").when(move |_| sent.fetch_add(1, Ordering::Relaxed) >= 2);
-    let failing = server.fault(third, Fault::Refuse(Status::of_code(500)));
+    let after_two = Requests::creates("pods").when(move |_| sent.fetch_add(1, Ordering::Relaxed) >= 2);
+    let failing = server.fault(after_two, Fault::Refuse(Status::of_code(500)));
     server.create_podset(NS, "web", 3);
     sleep(20).await;
     assert_eq!(server.live_pods(NS, "web").len(), 2);

@@ -91,7 +91,7 @@ async fn a6(rules: Rules) -> bool {
     server.create_podset(NS, "web", 1);
     let answer = server.fault(Requests::creates("pods").first(1), Fault::HoldAnswer);
     let _operator = leader(&server, rules);
-    answer.met(1).await;
+    answer.wait_for_hits(1).await;
     server.wait_until(|s| s.live_pods(NS, "web").len() == 1, seconds(5)).await;
     server.kill_pod(NS, &only_pod(&server, "web"));
     sleep(2).await;
@@ -113,7 +113,7 @@ async fn a6_a_set_deleted_before_its_patch_is_answered_gets_no_pods() {
     let (server, _operator) = with_set(2, Rules::default()).await;
     let answer = server.fault(Requests::status_patches("podsets").first(1), Fault::HoldAnswer);
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
-    answer.met(1).await;
+    answer.wait_for_hits(1).await;
     server.delete_podset(NS, "web");
     server.wait_until(|s| s.podset(NS, "web").is_null(), seconds(5)).await;
     sleep(1).await;
@@ -129,7 +129,7 @@ async fn a1_a_create_that_lands_late_counts_until_it_is_seen() {
     server.settings(|settings| settings.honour_timeout = false);
     let late = server.fault(Requests::creates("pods").first(1), Fault::ExecuteLate(Duration::from_millis(59_900)));
     server.scale(NS, "web", 2);
-    late.met(1).await;
+    late.wait_for_hits(1).await;
     server.scale(NS, "web", 1);
     sleep(5).await;
     server.watches().on("pods").hold();

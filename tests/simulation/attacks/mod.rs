@@ -69,7 +69,7 @@ fn condition(server: &ApiServer, kind: &str) -> String {
 }
 
 /// Whether a promise is broken: the attack succeeded.
-fn is_broken(server: &ApiServer) -> bool {
+fn exceeded_bound(server: &ApiServer) -> bool {
     server.with(|state| state.observers.bound.exceeded > 0)
 }
 
@@ -82,13 +82,13 @@ fn cached(cache: CacheRules) -> Rules {
 async fn try_both_ways(attack: impl AsyncFn(Rules) -> ApiServer, broken: Rules) -> ApiServer {
     let server = attack(Rules::default()).await;
     server.check();
-    assert!(is_broken(&attack(broken).await), "the promise also holds without the rule");
+    assert!(exceeded_bound(&attack(broken).await), "the promise also holds without the rule");
     server
 }
 
 /// Pods take so many seconds to terminate.
 fn terminate_slowly(server: &ApiServer, n: u64) {
-    server.pods_live(PodScript::gone_after(seconds(n)));
+    server.set_pod_script(PodScript::gone_after(seconds(n)));
 }
 
 /// The only live pod of the set.

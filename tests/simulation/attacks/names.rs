@@ -16,7 +16,7 @@ async fn a1(rules: Rules) -> ApiServer {
     let rule = server.fault(Requests::creates("pods").first(1), Fault::ExecuteLate(seconds(40)));
     server.create_podset(NS, "web", 1);
     let _operator = leader(&server, rules);
-    rule.met(1).await;
+    rule.wait_for_hits(1).await;
     if becomes_ready(&server, "web", 1, 5).await {
         let pod = only_pod(&server, "web");
         server.delete_pod(NS, &pod);
@@ -53,7 +53,7 @@ async fn a1_a_repeated_create_has_the_same_name() {
     a1_repeated(forgetful).await.check();
     let name = |set: &str, uid: &str, _: u32| pod_name(set, uid, DRAWN.fetch_add(1, Ordering::Relaxed));
     assert!(
-        is_broken(&a1_repeated(Rules { name, ..forgetful }).await),
+        exceeded_bound(&a1_repeated(Rules { name, ..forgetful }).await),
         "the attack must succeed if a repeated create has another name"
     );
 }
@@ -64,7 +64,7 @@ async fn a1_unseen(rules: Rules) -> ApiServer {
     server.watches().on("pods").stall();
     let lost = server.fault(Requests::creates("pods").first(1), Fault::ExecuteThenCut);
     server.scale(NS, "web", 2);
-    lost.met(1).await;
+    lost.wait_for_hits(1).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     server.scale(NS, "web", 1);
     sleep(100).await;
@@ -177,14 +177,14 @@ async fn a10(rules: Rules) -> bool {
     ready(&server, "web", 2).await;
     let rule = server.fault(Requests::deletes("pods").first(1), Fault::ExecuteLate(seconds(30)));
     server.scale(NS, "web", 1);
-    rule.met(1).await;
+    rule.wait_for_hits(1).await;
     ready(&server, "web", 1).await;
     sleep(10).await;
     server.scale(NS, "web", 2);
     ready(&server, "web", 2).await;
     let pods = server.live_pods(NS, "web");
     sleep(30).await;
-    server.broken().is_none() && server.live_pods(NS, "web") == pods
+    server.first_violation().is_none() && server.live_pods(NS, "web") == pods
 }
 
 #[tokio::test(start_paused = true)]

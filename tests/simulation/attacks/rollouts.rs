@@ -369,7 +369,7 @@ async fn a_slow_rollout_costs_one_status_for_each_step() {
         let (server, _operator) = running(4, json!({ "podReplacementPolicy": policy, "minReadySeconds": 10 })).await;
         sleep(60).await;
         let slow = PodScript { ready_after: Some(seconds(8)), gone_after: Some(seconds(15)), ..PodScript::default() };
-        server.pods_live(slow);
+        server.set_pod_script(slow);
         let mark = server.mark();
         change_template(&server, "b");
         server.wait_until(|s| versions(s) == "b b b b", seconds(300)).await;
@@ -430,7 +430,7 @@ async fn a_missing_revision_label_does_not_create_pods_endlessly() {
 #[tokio::test(start_paused = true)]
 async fn failing_pods_of_the_former_template_do_not_delay_a_rollout() {
     let (server, _operator) = running(4, json!({})).await;
-    server.direct_pods(|pod| match version(pod) {
+    server.choose_pod_scripts(|pod| match version(pod) {
         "a" => PodScript::fails_after(seconds(1)),
         _ => PodScript::default(),
     });

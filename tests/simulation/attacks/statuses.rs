@@ -35,7 +35,7 @@ async fn late_status(rules: Rules) -> ApiServer {
     let late = server.fault(Requests::status_patches("podsets").first(1), Fault::ExecuteLate(seconds(30)));
     server.create_podset(NS, "web", 3);
     let _operator = leader(&server, rules);
-    late.met(1).await;
+    late.wait_for_hits(1).await;
     server.delete_podset(NS, "web");
     server.create_podset(NS, "web", 1);
     sleep(60).await;
@@ -46,7 +46,7 @@ async fn late_status(rules: Rules) -> ApiServer {
 async fn a_late_status_does_not_reach_a_recreated_set() {
     late_status(Rules::default()).await.check();
     let server = late_status(Rules { status_version: |_| None, ..Rules::default() }).await;
-    assert!(server.broken().is_some(), "the attack must succeed if a status has no resourceVersion");
+    assert!(server.first_violation().is_some(), "the attack must succeed if a status has no resourceVersion");
 }
 
 #[tokio::test(start_paused = true)]

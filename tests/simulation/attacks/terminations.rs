@@ -130,7 +130,7 @@ async fn a13_a_new_leader_counts_pods_that_are_being_deleted() {
 #[tokio::test(start_paused = true)]
 async fn a13_pods_without_a_node_are_replaced_at_once() {
     let server = server_with_set(2);
-    server.pods_live(PodScript::unschedulable());
+    server.set_pod_script(PodScript::unschedulable());
     let _operator = leader(&server, Rules::default());
     sleep(5).await;
     let deleted = server.live_pods(NS, "web")[0].clone();
@@ -145,7 +145,7 @@ async fn a13_pods_without_a_node_are_replaced_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a13_a_pod_without_a_node_is_deleted_only_in_the_version_seen() {
     let server = server_with_set(2);
-    server.pods_live(PodScript { bound_after: Some(seconds(10)), ..PodScript::default() });
+    server.set_pod_script(PodScript { bound_after: Some(seconds(10)), ..PodScript::default() });
     let _operator = leader(&server, Rules::default());
     sleep(5).await;
     server.fault(Requests::deletes("pods").first(1), Fault::Delay(seconds(8)));
@@ -159,7 +159,7 @@ async fn a13_a_pod_without_a_node_is_deleted_only_in_the_version_seen() {
 #[tokio::test(start_paused = true)]
 async fn a13_pods_of_a_lost_node_hold_their_slots_and_cause_one_event() {
     let (server, _operator) = running(3, Rules::default()).await;
-    server.pods_live(PodScript { gone_after: None, ..PodScript::default() });
+    server.set_pod_script(PodScript { gone_after: None, ..PodScript::default() });
     let lost = server.live_pods(NS, "web")[0].clone();
     server.disrupt(NS, &lost, "DeletionByTaintManager");
     server.delete_pod(NS, &lost);
@@ -190,7 +190,7 @@ async fn pods_that_terminate_one_by_one_cost_few_statuses_by_default() {
     let statuses = || server.count(&Requests::status_patches("podsets"));
     let before = statuses();
     let ages = std::sync::atomic::AtomicU64::new(0);
-    server.direct_pods(move |_| {
+    server.choose_pod_scripts(move |_| {
         PodScript::gone_after(seconds(7 * ages.fetch_add(1, std::sync::atomic::Ordering::Relaxed)))
     });
     server.scale(NS, "web", 2);
@@ -263,11 +263,11 @@ async fn a13_a_policy_change_during_a_create_is_not_observed_too_early() {
 async fn a13_succeeds_without_each_of_its_rules() {
     let (server, _operator, _) = one_is_deleted(Rules { may_run: |_| false, ..Rules::default() }).await;
     sleep(10).await;
-    assert!(is_broken(&server), "pods that are being deleted do not count");
+    assert!(exceeded_bound(&server), "pods that are being deleted do not count");
     let forgetful = cached(CacheRules { may_count: |pod, _| !pod.is_terminating, ..CacheRules::default() });
-    assert!(is_broken(&label_lost(forgetful).await.0), "pods that no watch shows do not count");
+    assert!(exceeded_bound(&label_lost(forgetful).await.0), "pods that no watch shows do not count");
     let blind = Rules { is_unread: |_, _| false, ..Rules::default() };
-    assert!(is_broken(&unseen_when_the_policy_changes(blind).await.0), "nothing is read when the policy changes");
+    assert!(exceeded_bound(&unseen_when_the_policy_changes(blind).await.0), "nothing is read when the policy changes");
 }
 
 /// The backoff of a pod that fails while it is being deleted counts from its end.

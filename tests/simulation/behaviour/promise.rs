@@ -1,12 +1,16 @@
-//! The checkers of "never more than N" and of deletes: what they accept, what they catch and what they report.
+//! The observers: what they accept, what they catch and what they report.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::{core::v1::Pod, events::v1::Event};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
 use serde_json::json;
 
 use super::{owned_pod, pod, pods, podsets, watches::server_without_nodes};
-use crate::apiserver::{ApiServer, PODSETS, object};
+use crate::apiserver::{self, ApiServer, PODS, PODSETS, object};
 
 fn with_pods(replicas: i64, pods: &[&str]) -> (ApiServer, String) {
     let server = server_without_nodes();
@@ -20,7 +24,7 @@ fn with_pods(replicas: i64, pods: &[&str]) -> (ApiServer, String) {
 #[tokio::test(start_paused = true)]
 async fn n_pods_are_accepted_and_one_more_is_caught() {
     let (server, uid) = with_pods(2, &["a", "b"]);
-    assert_eq!(server.broken(), None);
+    assert_eq!(server.first_violation(), None);
     owned_pod(&server, &uid, "c");
     server.kill_pod("default", "c");
     let panic = catch_unwind(AssertUnwindSafe(|| server.check())).expect_err("the violation is remembered");
@@ -36,10 +40,10 @@ async fn pods_count_for_the_uid_of_their_owner_and_not_for_its_name() {
     server.delete_podset("default", "web");
     let uid = server.create_podset("default", "web", 1);
     owned_pod(&server, &uid, "b");
-    assert_eq!(server.broken(), None);
+    assert_eq!(server.first_violation(), None);
     owned_pod(&server, &former, "c");
     assert!(
-        server.broken().is_some_and(|broken| broken.contains(&former)),
+        server.first_violation().is_some_and(|broken| broken.contains(&former)),
         "the last value of N holds for a deleted set"
     );
     server.strip_owner("default", "c");
@@ -52,19 +56,19 @@ async fn only_a_failed_pod_that_runs_again_is_exempt_and_only_for_a_while() {
     server.fail_pod("default", "a");
     owned_pod(&server, &uid, "c");
     server.run_again("default", "a");
-    assert_eq!(server.broken(), None);
+    assert_eq!(server.first_violation(), None);
     tokio::time::sleep(std::time::Duration::from_secs(301)).await;
     server.kill_pod("default", "b");
-    assert_eq!(server.broken(), None);
+    assert_eq!(server.first_violation(), None);
     owned_pod(&server, &uid, "d");
-    assert!(server.broken().is_some(), "the time is over");
+    assert!(server.first_violation().is_some(), "the time is over");
 
     let (server, uid) = with_pods(2, &["a", "b"]);
     server.fail_pod("default", "a");
     owned_pod(&server, &uid, "c");
     server.run_again("default", "a");
     owned_pod(&server, &uid, "d");
-    assert!(server.broken().is_some(), "one more pod than the one that runs again");
+    assert!(server.first_violation().is_some(), "one more pod than the one that runs again");
 }
 
 /// A set with two pods. The client `test` has created the pods and read the set.
@@ -96,15 +100,73 @@ async fn a_replica_that_changes_more_than_a_status_is_caught() {
     let server = with_two().await;
     let patch = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
     podsets(&server).patch("web", &PatchParams::default(), &patch).await.expect("patched");
-    assert!(server.broken().is_some_and(|broken| broken.contains("more than a status")));
+    assert!(server.first_violation().is_some_and(|broken| broken.contains("more than a status")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_changes_a_pod_of_a_user_is_caught() {
+    let server = with_two().await;
+    server.create_pod("default", "theirs", json!({}));
+    let patch = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
+    pods(&server).patch("web-poda", &PatchParams::default(), &patch).await.expect("patched");
+    assert_eq!(server.first_violation(), None);
+    pods(&server).patch("theirs", &PatchParams::default(), &patch).await.expect("patched");
+    assert!(server.first_violation().is_some_and(|broken| broken.contains("a replica changed a pod of a user")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_template_that_takes_too_many_pods_is_caught() {
+    let (server, uid) = with_pods(3, &[]);
+    let status = json!({ "observedGeneration": 1, "currentRevision": "good", "availableReplicas": 0, "podNames": [] });
+    let status = Patch::Merge(json!({ "status": status }));
+    podsets(&server).patch_status("web", &PatchParams::default(), &status).await.expect("patched");
+    let create = |name: &str| {
+        let labels = json!({ "controller-revision-hash": "bad" });
+        let owners = json!([object::owner_reference("web", &uid)]);
+        let mut pod = apiserver::pod(json!({ "name": name, "labels": labels, "ownerReferences": owners }));
+        pod["spec"]["containers"][0]["image"] = "broken".into();
+        server.create(&PODS, "default", pod);
+    };
+    create("a");
+    assert_eq!(server.first_violation(), None);
+    create("b");
+    assert!(
+        server.first_violation().is_some_and(|broken| broken.contains("2 pods have a broken template, but at most 1"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_cannot_be_right_is_caught() {
+    let (server, uid) = with_pods(2, &["a", "b"]);
+    let events: Api<Event> = Api::namespaced(server.client("test"), "default");
+    let report = async |name: &str, reason: &str, note: &str| {
+        let event = json!({
+            "metadata": { "name": name }, "eventTime": null, "reason": reason, "note": note,
+            "regarding": { "kind": "PodSet", "namespace": "default", "name": "web", "uid": uid },
+        });
+        let event = serde_json::from_value(event).expect("an event");
+        events.create(&PostParams::default(), &event).await.expect("created");
+    };
+    report("a", "ScaledUp", "Scaled up from 0 to 2").await;
+    // A create was rejected, but in another namespace.
+    server.create_namespace("other");
+    server.set_quota("other", 0);
+    let others: Api<Pod> = Api::namespaced(server.client("test"), "other");
+    others.create(&PostParams::default(), &pod(json!({ "name": "a" }))).await.expect_err("rejected");
+    assert_eq!(server.first_violation(), None);
+    report("b", "ScaledUp", "Scaled up from 0 to 3").await;
+    report("c", "FailedCreate", "no").await;
+    let found = server.with(|state| state.observers.violations.clone());
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found.iter().all(|found| found.starts_with("an event is wrong: ")), "{found:?}");
 }
 
 /// Whether a delete of this pod by the client `test` breaks a promise.
 async fn is_caught(server: &ApiServer, pod: &str) -> bool {
-    assert_eq!(server.broken(), None);
+    assert_eq!(server.first_violation(), None);
     // The result does not matter.
     let _ = pods(server).delete(pod, &DeleteParams::default()).await;
-    server.broken().is_some_and(|broken| broken.contains("without a reason"))
+    server.first_violation().is_some_and(|broken| broken.contains("without a reason"))
 }
 
 #[tokio::test(start_paused = true)]

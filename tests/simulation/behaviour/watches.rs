@@ -56,7 +56,7 @@ pub fn version(server: &ApiServer) -> u64 {
 /// A cluster without nodes: its pods do not change after they are created.
 pub fn server_without_nodes() -> ApiServer {
     let server = ApiServer::new(1);
-    server.pods_live(crate::apiserver::PodScript::unschedulable());
+    server.set_pod_script(crate::apiserver::PodScript::unschedulable());
     server
 }
 

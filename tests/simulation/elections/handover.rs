@@ -35,7 +35,7 @@ async fn only_the_leader_exports_metrics_of_the_sets() {
     sleep(seconds(6)).await;
     assert_eq!((a.shows(ready), b.shows(ready)), (Some(1.0), None));
     assert_eq!(a.shows("podset_longest_unconverged_seconds"), Some(0.0));
-    server.pods_live(PodScript::never_ready());
+    server.set_pod_script(PodScript::never_ready());
     server.create_podset(NS, "waiting", 2);
     sleep(seconds(100)).await;
     a.end().await.expect("an orderly end");
@@ -205,7 +205,7 @@ async fn a_lease_released_during_an_attempt_is_taken_at_once() {
     let watch = server.watches().of("b").on("leases");
     watch.hold();
     let b = Replica::start(&server, "b", Model::default());
-    held.met(1).await;
+    held.wait_for_hits(1).await;
     watch.release();
     a.end().await.expect("an orderly end");
     sleep(Duration::from_millis(100)).await;
@@ -217,7 +217,7 @@ async fn a_lease_released_during_an_attempt_is_taken_at_once() {
 async fn a_leader_exits_when_its_lease_is_recreated() {
     let (server, a, _b) = leader_and_standby().await;
     server.watches().of("a").on("leases").stall();
-    let lease = server.with(|state| state.expect(&LEASES, LEASE.0, LEASE.1));
+    let lease = server.get(&LEASES, LEASE.0, LEASE.1);
     server.edit_lease(LEASE, None);
     server.create(&LEASES, LEASE.0, json!({ "metadata": { "name": LEASE.1 }, "spec": lease["spec"] }));
     sleep(seconds(3)).await;
@@ -228,7 +228,7 @@ async fn a_leader_exits_when_its_lease_is_recreated() {
 #[tokio::test(start_paused = true)]
 async fn replicas_exit_when_the_version_of_the_lease_goes_back() {
     let (server, a, b) = leader_and_standby().await;
-    let old = server.with(|state| (*state.expect(&LEASES, LEASE.0, LEASE.1)).clone());
+    let old = server.get(&LEASES, LEASE.0, LEASE.1);
     sleep(seconds(5)).await;
     // As when a backup of etcd is restored: watches show no event.
     server.with(|state| state.objects.insert((LEASES.plural, LEASE.0.to_owned(), LEASE.1.to_owned()), old.into()));
@@ -274,7 +274,7 @@ async fn a_standby_recovered_from_failed_reads_takes_a_released_lease_at_once() 
         // After some time without events, the standby reads the Lease.
         watch.hold();
         let cut = server.fault(Requests::all().of("leases").from("b").verb(Verb::Get), fault);
-        cut.met(2).await;
+        cut.wait_for_hits(2).await;
         cut.remove();
         watch.release();
         sleep(seconds(10)).await;
@@ -301,7 +301,7 @@ async fn a_failed_renewal_is_retried_before_the_deadline() {
         let a = Replica::start(&server, "a", Model { timing, ..Model::default() });
         leads(&a, seconds(1)).await;
         for _ in 0..5 {
-            server.fault(Requests::all().of("leases").first(1), Fault::CutBefore).met(1).await;
+            server.fault(Requests::all().of("leases").first(1), Fault::CutBefore).wait_for_hits(1).await;
             sleep(seconds(20)).await;
         }
         assert!(a.leads(), "{timing:?}");
@@ -312,7 +312,7 @@ async fn a_failed_renewal_is_retried_before_the_deadline() {
 async fn an_exiting_leader_does_not_wait_for_a_renewal() {
     let (server, a, _b) = leader_and_standby().await;
     let held = server.fault(Requests::all().of("leases").from("a").verb(Verb::Get), Fault::HoldAnswer);
-    held.met(1).await;
+    held.wait_for_hits(1).await;
     let before = tokio::time::Instant::now();
     a.end().await.expect("an orderly end");
     assert!(before.elapsed() < seconds(6), "{:?}", before.elapsed());
@@ -324,6 +324,6 @@ async fn a_release_that_conflicts_is_retried() {
     let in_between = Fault::Refuse(Status::of_code(409));
     let landed = server.fault(Requests::mutating().of("leases").from("a").first(1), in_between);
     a.end().await.expect("an orderly end");
-    landed.met(1).await;
+    landed.wait_for_hits(1).await;
     leads(&b, Duration::from_millis(500)).await;
 }

@@ -69,6 +69,6 @@ async fn converged(server: &ApiServer) {
 }
 
 /// Whether a replica that did not lead has written.
-fn is_broken(server: &ApiServer) -> bool {
+fn had_two_writers(server: &ApiServer) -> bool {
     server.with(|state| state.observers.violations.iter().any(|violation| violation.starts_with(ONE_WRITER)))
 }

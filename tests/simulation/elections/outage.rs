@@ -8,9 +8,9 @@ use crate::apiserver::{Fault, Requests, Status};
 
 /// The API server is away for this long, and pods are lost during that time.
 async fn outage(server: &ApiServer, time: Duration) {
-    server.go_away();
+    server.become_unreachable();
     kill_pods(server, time).await;
-    server.come_back();
+    server.become_reachable();
 }
 
 #[tokio::test(start_paused = true)]
@@ -40,7 +40,7 @@ async fn a_write_that_left_before_the_connection_broke_keeps_the_lease() {
     let (server, a, b) = leader_and_standby().await;
     let held = server.fault(Requests::creates("pods").from("a"), Fault::HoldAnswer);
     kill_pods(&server, Duration::from_millis(200)).await;
-    held.met(1).await;
+    held.wait_for_hits(1).await;
     outage(&server, seconds(3)).await;
     held.remove();
     converged(&server).await;

@@ -15,7 +15,7 @@ async fn a_slow_event_create_delays_no_set() {
         let is_there = |s: &ApiServer| i64::try_from(s.live_pods(NS, "web").len()) == Ok(replicas);
         server.wait_until(is_there, seconds(1)).await;
     }
-    slow.met(3).await;
+    slow.wait_for_hits(3).await;
     let events = |s: &ApiServer| ["ScaledUp", "ScaledDown"].map(|reason| s.events(NS, reason).len());
     assert_eq!(events(&server), [0, 0]);
     server.wait_until(|s| events(s) == [2, 1], seconds(6)).await;

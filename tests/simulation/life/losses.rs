@@ -7,7 +7,7 @@ use crate::apiserver::Status;
 async fn set_without_new_ready_pods() -> (ApiServer, Operator) {
     let (server, operator) = with_set(5, Rules::default()).await;
     sleep(seconds(60)).await;
-    server.pods_live(PodScript::never_ready());
+    server.set_pod_script(PodScript::never_ready());
     (server, operator)
 }
 
@@ -44,7 +44,7 @@ async fn a_set_deleted_unseen_during_a_create_gets_no_more_pods() {
     let rejected = server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(403)));
     let slow = server.fault(Requests::creates("pods"), Fault::HoldAnswer);
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
-    slow.met(1).await;
+    slow.wait_for_hits(1).await;
     rejected.remove();
     let creates = delete_unseen(&server);
     // The response arrives before the new pod is garbage-collected.

@@ -72,7 +72,7 @@ async fn a_failing_pod_does_not_delay_replacing_deleted_pods() {
 #[tokio::test(start_paused = true)]
 async fn pods_that_keep_finishing_are_replaced_with_backoff() {
     let (server, operator) = server_and_leader();
-    server.pods_live(PodScript::fails_after(seconds(1)));
+    server.set_pod_script(PodScript::fails_after(seconds(1)));
     server.create_podset(NS, "web", 2);
     sleep(seconds(300)).await;
     let creates = server.count(&Requests::creates("pods"));
@@ -93,7 +93,7 @@ async fn pods_that_keep_finishing_are_replaced_with_backoff() {
     let _operator = Operator::leader(&server, "b", Rules::default());
     sleep(seconds(5)).await;
     assert_eq!(server.count(&Requests::creates("pods").from("b")), 0);
-    server.pods_live(PodScript::default());
+    server.set_pod_script(PodScript::default());
     let fixed = json!({ "spec": { "template": { "metadata": { "labels": { "fixed": "yes" } } } } });
     server.patch(&PODSETS, NS, "web", fixed);
     sleep(seconds(2)).await;
@@ -154,7 +154,7 @@ async fn a_friend_is_reported_at_once() {
     sleep(seconds(30)).await;
     assert_eq!(healthy(&server), json!(true));
     assert_eq!(server.count(&Requests::status_patches("mycustomresources")), 2);
-    server.pods_live(PodScript::gone_after(seconds(30)));
+    server.set_pod_script(PodScript::gone_after(seconds(30)));
     server.delete_pod("elsewhere", "joe");
     sleep(seconds(20)).await;
     assert_eq!(healthy(&server), json!(true), "it exists until it has terminated");

@@ -45,7 +45,7 @@ async fn a_scale_costs_its_pods_two_patches_and_one_event() {
 async fn lost_pods_are_reported_at_once_until_the_bucket_is_empty() {
     let (server, _operator) = with_set(10, Rules::default()).await;
     sleep(seconds(60)).await;
-    server.pods_live(PodScript::never_ready());
+    server.set_pod_script(PodScript::never_ready());
     let patches = || server.count(&Requests::status_patches("podsets"));
     let is_reported = || server.podset(NS, "web")["status"]["podNames"] == json!(server.live_pods(NS, "web"));
     let before = patches();
@@ -114,7 +114,7 @@ async fn replaced_pods_are_reported_apart_from_a_later_scale() {
 async fn a_fixed_template_is_not_reported_as_a_scale() {
     for hands_over in [false, true] {
         let (server, mut operator) = with_set(2, Rules::default()).await;
-        server.pods_live(PodScript::fails_after(seconds(1)));
+        server.set_pod_script(PodScript::fails_after(seconds(1)));
         server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
         sleep(seconds(30)).await;
         assert_eq!(ready_reason(&server, "web"), "PodsFailing");
@@ -124,7 +124,7 @@ async fn a_fixed_template_is_not_reported_as_a_scale() {
             // The new leader has not seen the set with all pods. It tells replacements by the annotation of the pods.
             sleep(seconds(60)).await;
         }
-        server.pods_live(PodScript::default());
+        server.set_pod_script(PodScript::default());
         let fixed = json!({ "spec": { "template": { "metadata": { "labels": { "fixed": "yes" } } } } });
         server.patch(&PODSETS, NS, "web", fixed);
         settled(&server, "web", 2).await;
@@ -144,7 +144,7 @@ async fn pods_that_become_ready_one_by_one_cost_one_patch_per_five_seconds() {
             settings.request_latency = latency;
             settings.answer_latency = latency;
         });
-        server.direct_pods(|pod| {
+        server.choose_pod_scripts(|pod| {
             let place = pod["metadata"]["name"].as_str().unwrap().bytes().map(u64::from).sum::<u64>() % 40;
             PodScript { ready_after: Some(seconds(place)), ..PodScript::default() }
         });
@@ -166,7 +166,7 @@ async fn pods_that_become_ready_one_by_one_cost_one_patch_per_five_seconds() {
 #[tokio::test(start_paused = true)]
 async fn pods_that_become_ready_together_cost_one_status() {
     let (server, _operator) = server_and_leader();
-    server.direct_pods(|pod| {
+    server.choose_pod_scripts(|pod| {
         let place = pod["metadata"]["name"].as_str().unwrap().bytes().map(u64::from).sum::<u64>() % 3;
         PodScript { ready_after: Some(seconds(8) + Duration::from_millis(900) * place as u32), ..PodScript::default() }
     });
@@ -181,7 +181,7 @@ async fn pods_that_become_ready_together_cost_one_status() {
 #[tokio::test(start_paused = true)]
 async fn a_spec_change_is_observed_within_a_second() {
     let (server, _operator) = server_and_leader();
-    server.pods_live(PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
+    server.set_pod_script(PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
     server.create_podset(NS, "web", 2);
     for (generation, replicas) in [(1, 2), (2, 4), (3, 5)] {
         server.scale(NS, "web", replicas);
@@ -210,7 +210,7 @@ async fn a_set_of_a_thousand_pods_costs_at_most_three_patches_and_two_events() {
 async fn a_complete_large_set_is_reported_at_once() {
     let (server, _operator) = server_and_leader();
     server.settings(|settings| settings.request_latency = Duration::from_millis(200));
-    server.pods_live(PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
+    server.set_pod_script(PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
     sleep(seconds(2)).await;
     server.create_podset(NS, "web", 3_000);
     let began = Instant::now();
@@ -227,18 +227,20 @@ async fn a_complete_large_set_is_reported_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_status_is_not_written_to_a_recreated_set() {
     let (server, _operator) = with_set(3, Rules::default()).await;
-    sleep(seconds(10)).await;
+    let pod = server.live_pods(NS, "web")[0].clone();
+    // The former pods stay, and the operator does not see that their set is gone.
+    server.settings(|settings| settings.collect_after = seconds(600));
     server.watches().on("podsets").hold();
-    server.orphan_podset(NS, "web");
-    server.wait_until(|s| s.podset(NS, "web").is_null(), seconds(60)).await;
-    server.pods_live(PodScript::never_ready());
+    server.delete_podset(NS, "web");
     server.create_podset(NS, "web", 1);
-    let orphan = server.all(&PODS, NS)[0]["metadata"]["name"].as_str().unwrap().to_owned();
-    server.kill_pod(NS, &orphan);
+    let mark = server.mark();
+    server.set_ready(NS, &pod, false);
     sleep(seconds(20)).await;
-    assert!(server.podset(NS, "web")["status"]["readyReplicas"] != 3);
+    let sent = server.requests_since(mark);
+    let statuses = sent.iter().filter(|entry| Requests::status_patches("podsets").matches(&entry.request));
+    let took_effect: Vec<_> = statuses.map(|entry| entry.took_effect()).collect();
+    assert_eq!(took_effect, [false], "the status of the former set is sent once and rejected");
     server.watches().on("podsets").release();
-    server.pods_live(PodScript::default());
     settled(&server, "web", 1).await;
     server.check();
 }

@@ -10,7 +10,7 @@ fn message(server: &ApiServer, kind: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn unschedulable_pods_are_reported_with_the_schedulers_message() {
     let (server, _operator) = server_and_leader();
-    server.pods_live(PodScript { fits_nowhere: true, ..PodScript::default() });
+    server.set_pod_script(PodScript { fits_nowhere: true, ..PodScript::default() });
     server.create_podset(NS, "web", 2);
     server.wait_until(|s| s.live_pods(NS, "web").len() == 2, seconds(5)).await;
     sleep(seconds(6)).await;
@@ -21,7 +21,7 @@ async fn unschedulable_pods_are_reported_with_the_schedulers_message() {
 #[tokio::test(start_paused = true)]
 async fn pods_that_fail_are_named_in_conditions_and_in_one_event() {
     let (server, operator) = server_and_leader();
-    server.pods_live(PodScript::fails_after(seconds(1)));
+    server.set_pod_script(PodScript::fails_after(seconds(1)));
     server.create_podset(NS, "web", 2);
     // The waits are 0, 1, 2, 4, 8, 16, 32 and 64 s. This is during the last one.
     sleep(seconds(100)).await;
@@ -44,13 +44,13 @@ async fn pods_that_fail_are_named_in_conditions_and_in_one_event() {
     operator.end().await;
     let _operator = Operator::leader(&server, "b", Rules::default());
     sleep(seconds(5)).await;
-    server.pods_live(PodScript::default());
+    server.set_pod_script(PodScript::default());
     let fixed = json!({ "spec": { "template": { "metadata": { "labels": { "fixed": "yes" } } } } });
     server.patch(&PODSETS, NS, "web", fixed);
     settled(&server, "web", 2).await;
     sleep(seconds(1500)).await;
     assert_eq!(server.events(NS, "PodsFailing").len(), 1);
-    server.pods_live(PodScript::fails_after(seconds(1)));
+    server.set_pod_script(PodScript::fails_after(seconds(1)));
     server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
     sleep(seconds(20)).await;
     assert_eq!(server.events(NS, "PodsFailing").len(), 2);
@@ -60,7 +60,7 @@ async fn pods_that_fail_are_named_in_conditions_and_in_one_event() {
 #[tokio::test(start_paused = true)]
 async fn a_change_of_ready_is_reported_at_once_even_by_the_next_leader() {
     let (server, operator) = server_and_leader();
-    server.pods_live(PodScript::never_ready());
+    server.set_pod_script(PodScript::never_ready());
     server.create_podset(NS, "web", 3);
     sleep(seconds(30)).await;
     operator.end().await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::{World, deeds::Kind, faults};
+use super::{World, actions::Kind, faults};
 use crate::apiserver::{ApiServer, LEASES, MYCUSTOMRESOURCES, PODS, Requests, object};
 
 /// The time to converge, in seconds: a replica must become the leader, a late request may land for 60 s, and pods that

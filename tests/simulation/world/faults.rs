@@ -8,7 +8,7 @@ use super::{World, users};
 use crate::{
     apiserver::{
         ApiServer, Fault, FaultRule, LEASES, PODS, PODSETS, PodScript, Requests, Status, Verb, WatchControl,
-        is_as_ordered, is_made_of, object,
+        has_template, is_as_requested, object,
     },
     replica::{LEASE, Replica},
 };
@@ -79,10 +79,10 @@ impl World {
     }
 
     /// Runs pods by this script for a while.
-    pub fn pods_live_for_a_while(&mut self, script: PodScript) -> bool {
-        self.server.pods_live(script);
+    pub fn set_pod_script_for_a_while(&mut self, script: PodScript) -> bool {
+        self.server.set_pod_script(script);
         let pause = self.dice.millis(5_000..30_000);
-        self.later(pause, |world| world.server.pods_live(PodScript::default()));
+        self.later(pause, |world| world.server.set_pod_script(PodScript::default()));
         true
     }
 
@@ -160,8 +160,8 @@ pub fn protect_pod(world: &mut World) -> bool {
     if pods.len() < 2 || world.server.pods(namespace, set).iter().any(is_protected) {
         return false;
     }
-    let as_ordered = |pod: &String| is_as_ordered(&world.server.get(&PODS, namespace, pod));
-    let victims: Vec<String> = pods.iter().filter(|pod| as_ordered(pod)).cloned().collect();
+    let as_requested = |pod: &String| is_as_requested(&world.server.get(&PODS, namespace, pod));
+    let victims: Vec<String> = pods.iter().filter(|pod| as_requested(pod)).cloned().collect();
     let Some(pod) = world.dice.pick(&victims).cloned() else { return false };
     world.server.protect_pod(namespace, &pod);
     let cost = json!({ "controller.kubernetes.io/pod-deletion-cost": "-1" });
@@ -173,13 +173,13 @@ pub fn protect_pod(world: &mut World) -> bool {
 
 pub fn slow_termination(world: &mut World) -> bool {
     let time = world.dice.millis(2_000..40_000);
-    world.pods_live_for_a_while(PodScript::gone_after(time))
+    world.set_pod_script_for_a_while(PodScript::gone_after(time))
 }
 
 pub fn short_lived(world: &mut World) -> bool {
     let time = world.dice.millis(100..5_000);
     let ends_after = Some((time, world.dice.one_in(2)));
-    world.pods_live_for_a_while(PodScript { ends_after, ..PodScript::default() })
+    world.set_pod_script_for_a_while(PodScript { ends_after, ..PodScript::default() })
 }
 
 pub fn hold_answers(world: &mut World) -> bool {
@@ -257,14 +257,14 @@ pub fn shut_down(world: &mut World) -> bool {
 }
 
 /// Sometimes for longer than every lease. During this time, a replica may be shut down.
-pub fn go_away(world: &mut World) -> bool {
-    world.server.go_away();
+pub fn become_unreachable(world: &mut World) -> bool {
+    world.server.become_unreachable();
     let pause = world.dice.millis(100..25_000);
     if world.dice.one_in(2) {
         let asked = world.dice.millis(0..10_000);
         world.later(asked, |world| _ = shut_down(world));
     }
-    world.later(pause, |world| world.server.come_back());
+    world.later(pause, |world| world.server.become_reachable());
     true
 }
 
@@ -273,7 +273,7 @@ pub fn lift_all(world: &mut World) {
     world.server.heal();
     world.server.lift_quota("default");
     world.server.lift_webhook();
-    world.server.pods_live(PodScript::default());
+    world.server.set_pod_script(PodScript::default());
     world.server.settings(|settings| settings.request_latency = Duration::from_millis(1));
     for (namespace, set) in world.sets {
         users::mend_template(world, (namespace, set));
@@ -281,7 +281,7 @@ pub fn lift_all(world: &mut World) {
         let template = &world.server.podset(namespace, set)["spec"]["template"];
         let is_old = |pod: &&Value| {
             let revision = &pod["metadata"]["labels"]["controller-revision-hash"];
-            revision.is_null() || !is_made_of(pod, template)
+            revision.is_null() || !has_template(pod, template)
         };
         let pods = world.server.pods(namespace, set);
         let old: Vec<&str> = pods.iter().filter(is_old).map(object::uid).collect();

@@ -6,19 +6,20 @@
 //! | file | contents |
 //! |---|---|
 //! | `mod` | one world, from its beginning to its end |
-//! | `deeds` | the list of all actions |
-//! | `users`, `faults`, `plots` | actions of users and nodes, faults of requests and replicas, combinations of both |
+//! | `dice` | the random numbers of a world |
+//! | `actions` | the list of all actions |
+//! | `users`, `faults`, `combinations` | actions of users and nodes, faults, combinations of both |
 //! | `end` | the checks at the end |
 //! | `play` | runs many seeds in parallel, and reports on them |
-//! | `mutants` | removes one mechanism of the operator: some world must fail |
+//! | `mutants` | removes one mechanism of the operator after another: some world must fail |
 
-mod deeds;
+mod actions;
+mod combinations;
 pub mod dice;
 mod end;
 mod faults;
 mod mutants;
 mod play;
-mod plots;
 mod users;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -31,7 +32,7 @@ use tokio::{
 };
 
 use self::{
-    deeds::{Action, Kind},
+    actions::{Action, Kind},
     dice::Dice,
     play::Tally,
 };
@@ -71,7 +72,7 @@ struct World {
     server: ApiServer,
     sets: &'static [(&'static str, &'static str)],
     dice: Dice,
-    /// The rules of the replicas.
+    /// The rules and settings of the replicas, except for those that the world draws for each.
     variant: Model,
     /// The actions that can happen in this world.
     actions: Vec<&'static Action>,
@@ -105,11 +106,18 @@ struct Outcome {
     fingerprint: u64,
 }
 
+impl Outcome {
+    /// The first line of the violation.
+    fn first_line(&self) -> &str {
+        self.broken.as_deref().and_then(|broken| broken.lines().next()).unwrap_or_default()
+    }
+}
+
 impl World {
     fn new(seed: u64, variant: Model) -> Self {
         let server = ApiServer::new(seed);
         let mut dice = Dice::new(seed);
-        let actions = deeds::drawn(&mut dice);
+        let actions = actions::drawn(&mut dice);
         server.settings(|settings| {
             settings.jitter = dice.millis(0..40);
             settings.request_latency = dice.millis(1..30);
@@ -201,7 +209,7 @@ impl World {
 
     /// The first violation.
     fn broken(&self) -> Option<String> {
-        self.panicked.clone().or_else(|| self.server.broken())
+        self.panicked.clone().or_else(|| self.server.first_violation())
     }
 
     fn tell(&mut self, what: &str) {

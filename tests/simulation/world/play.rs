@@ -12,12 +12,14 @@ use std::{
     time::Instant,
 };
 
-use super::{ACTION, Outcome, deeds::ACTIONS, run};
+use super::{ACTION, Outcome, actions::ACTIONS, run};
 use crate::{
-    apiserver::{ApiServer, ChangeKind, LEASES},
+    apiserver::{ApiServer, EventType, LEASES},
     replica::Model,
 };
 
+/// How the result of a world begins if its code panicked.
+pub const PANICKED: &str = "panicked: ";
 /// A replica exited without a shutdown: it lost the lease.
 pub const EXITED: &str = "a replica exited by itself";
 const HAND_OVERS: &str = "another replica became the leader";
@@ -61,7 +63,7 @@ impl Tally {
                 }
             }
             let mut holder = String::new();
-            for change in state.history.iter().filter(|c| *c.kind == LEASES && c.change != ChangeKind::Deleted) {
+            for change in state.history.iter().filter(|c| *c.kind == LEASES && c.event != EventType::Deleted) {
                 let now = change.object["spec"]["holderIdentity"].as_str().unwrap_or_default();
                 if !now.is_empty() && now != holder {
                     self.count(HAND_OVERS);
@@ -105,7 +107,7 @@ pub fn play(seed: u64, variant: Model, is_told: bool) -> Outcome {
         Err(panic) => {
             let said = panic.downcast_ref::<String>().cloned();
             let said = said.or_else(|| panic.downcast_ref::<&str>().map(|said| (*said).to_owned()));
-            let broken = Some(format!("panicked: {}", said.unwrap_or_default()));
+            let broken = Some(format!("{PANICKED}{}", said.unwrap_or_default()));
             Outcome { broken, tally: Tally::default(), chronicle: Vec::new(), fingerprint: 0 }
         }
     }

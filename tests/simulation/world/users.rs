@@ -126,7 +126,7 @@ pub fn break_template(world: &mut World) -> bool {
 /// Replaces a broken template with one that works.
 pub fn mend_template(world: &mut World, (namespace, set): Set) {
     let stored = world.server.podset(namespace, set);
-    if !object::is_terminating(&stored) && object::is_broken(&stored["spec"]["template"]) {
+    if !object::is_terminating(&stored) && object::has_broken_image(&stored["spec"]["template"]) {
         set_image(world, (namespace, set), "example.com/app:mended");
     }
 }

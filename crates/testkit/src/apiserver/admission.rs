@@ -1,5 +1,5 @@
-//! Admission: the namespace's life cycle, a test's webhook, the schema and quotas may reject or change
-//! a create before it reaches the store, in the order of the real server.
+//! Admission: the namespace's life cycle, a test's webhook, the schema and quotas may reject or change a create before it
+//! reaches the store, in the order of the real server. A delete of a protected pod is rejected.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -28,7 +28,7 @@ pub struct Admission {
 
 impl State {
     /// Runs all checks that can reject a create before the name is looked up.
-    pub fn admit_create(&mut self, kind: &'static Kind, namespace: &str, new: &mut Value) -> Result<(), Status> {
+    pub(super) fn admit_create(&mut self, kind: &'static Kind, namespace: &str, new: &mut Value) -> Result<(), Status> {
         self.admit_namespace(kind, namespace, new)?;
         if *kind == PODS
             && let Some((webhook, action)) = self.admission.webhook.clone()
@@ -42,7 +42,7 @@ impl State {
     }
 
     /// Runs the checks that can reject a delete.
-    pub fn admit_delete(&mut self, kind: &'static Kind, stored: &Value) -> Result<(), Status> {
+    pub(super) fn admit_delete(&mut self, kind: &'static Kind, stored: &Value) -> Result<(), Status> {
         match self.admission.protected.get(object::uid(stored)).filter(|_| object::is_live(stored)) {
             Some(action) => {
                 self.coverage.hit(action);

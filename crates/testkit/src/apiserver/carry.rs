@@ -93,7 +93,7 @@ impl Answer {
 
 type Reply = oneshot::Sender<Result<Response<AnswerBody>, Cut>>;
 
-/// Handles one request.
+/// Handles one request that has arrived.
 struct Handler {
     server: ApiServer,
     request: Arc<ApiRequest>,
@@ -103,14 +103,16 @@ struct Handler {
 }
 
 impl Handler {
-    async fn handle(mut self, rule: Option<Arc<Rule>>, reply: Reply) {
-        if let Some(Fault::ArriveLate(delay)) = rule.as_ref().map(|rule| &rule.fault) {
-            sleep(*delay).await;
-        }
-        self.deadline = Instant::now() + self.request.timeout().unwrap_or(TIME_LIMIT).min(TIME_LIMIT);
+    fn new(server: ApiServer, request: Arc<ApiRequest>, id: usize) -> Self {
+        let deadline = Instant::now() + request.timeout().unwrap_or(TIME_LIMIT).min(TIME_LIMIT);
+        Self { server, request, id, deadline }
+    }
+
+    async fn handle(self, rule: Option<Arc<Rule>>, reply: Reply) {
         sleep(self.server.with(|state| state.latency(state.settings.request_latency))).await;
         let Some(rule) = rule else { return self.answer(reply, self.execute().await).await };
         match rule.fault.clone() {
+            // The delay is over.
             Fault::ArriveLate(_) => self.answer(reply, self.execute().await).await,
             Fault::Refuse(status) => self.answer(reply, status.into()).await,
             Fault::CutBefore => drop(reply.send(Err(Cut))),
@@ -202,7 +204,7 @@ impl Handler {
 }
 
 impl ApiServer {
-    /// Accepts a request and waits for its answer; forever, if a fault suppresses the answer.
+    /// Accepts a request and waits for its answer. Waits forever if a fault suppresses the answer.
     pub async fn accept(&self, request: Arc<ApiRequest>) -> Result<Response<AnswerBody>, Cut> {
         let (sender, receiver) = oneshot::channel();
         let (id, rule) = self.with(|state| {
@@ -217,8 +219,13 @@ impl ApiServer {
             state.log.push(LoggedRequest { at, request, fault, executed_at: None, outcome: None, answered: None });
             (id, rule)
         });
-        let handler = Handler { server: self.clone(), request, id, deadline: Instant::now() };
-        tokio::spawn(handler.handle(rule, sender));
+        let server = self.clone();
+        tokio::spawn(async move {
+            if let Some(Fault::ArriveLate(delay)) = rule.as_ref().map(|rule| &rule.fault) {
+                sleep(*delay).await;
+            }
+            Handler::new(server, request, id).handle(rule, sender).await;
+        });
         receiver.await.expect("the handler answers, or never ends")
     }
 

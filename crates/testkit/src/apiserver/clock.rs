@@ -1,11 +1,11 @@
-//! The cluster's wall clock: tokio's time, which is paused in tests, plus a fixed epoch.
+//! The cluster's wall clock: a fixed epoch plus tokio's time. The time is virtual if the test pauses tokio's clock.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// 2026-01-01T00:00:00Z: the time of the cluster's wall clock when a test begins.
+/// 2026-01-01T00:00:00Z: the time of the cluster's wall clock when the server starts.
 const EPOCH: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
 /// The wall clock of the API server, the kubelet and the cluster's controllers.
@@ -20,7 +20,7 @@ impl Clock {
         Self { start: Instant::now() }
     }
 
-    /// Virtual time since the test began.
+    /// Time since the server started.
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }

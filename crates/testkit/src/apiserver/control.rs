@@ -38,7 +38,7 @@ impl FaultRule {
     }
 
     /// Waits until it has hit `count` requests.
-    pub async fn met(&self, count: usize) {
+    pub async fn wait_for_hits(&self, count: usize) {
         self.server.wait_until(|_| self.hits() >= count, Duration::from_secs(600)).await;
     }
 
@@ -88,7 +88,8 @@ impl WatchControl {
         self.mode(WatchMode::Stall);
     }
 
-    /// Ends holds, delays and stalls of exactly this scope, and delivers held events.
+    /// Ends holds, delays and stalls of exactly this scope, and delivers held events. Watches that already stall stay
+    /// half-open.
     pub fn release(&self) {
         self.server.with(|state| {
             state.watches.modes.retain(|mode| mode.scope != self.scope);
@@ -161,29 +162,30 @@ impl ApiServer {
         WatchControl { server: self.clone(), scope: WatchScope::default() }
     }
 
-    /// Partitions a client from the server: its requests fail, and its watches stall without an end.
+    /// Partitions a client from the server: its requests fail, and its watches stall. The returned rule ends only the
+    /// failures of requests. [`ApiServer::heal`] also ends the stall of new watches.
     pub fn partition(&self, instance: &str) -> FaultRule {
         self.watches().of(instance).stall();
         self.fault(Requests::all().from(instance), Fault::CutBefore)
     }
 
     /// Makes the API server unreachable: breaks all connections, and accepts none.
-    pub fn go_away(&self) {
+    pub fn become_unreachable(&self) {
         self.with(|state| {
             let action = state.coverage.place_fault();
-            state.listener.go_away(action);
+            state.listener.become_unreachable(action);
         });
         self.watches().cut();
     }
 
-    pub fn come_back(&self) {
-        self.with(|state| state.listener.come_back());
+    pub fn become_reachable(&self) {
+        self.with(|state| state.listener.become_reachable());
     }
 
     /// Ends all faults of requests and watches, and releases held requests and events.
     pub fn heal(&self) {
         self.with(|state| {
-            state.listener.come_back();
+            state.listener.become_reachable();
             state.faults.drain(..).for_each(|rule| rule.gate.close());
             state.watches.modes.clear();
             state.apply_watch_modes(&WatchScope::default());
@@ -229,16 +231,16 @@ impl ApiServer {
         self.with(|state| state.history.iter().filter(|change| holds(change)).cloned().collect())
     }
 
-    /// The first broken promise, if any.
-    pub fn broken(&self) -> Option<String> {
+    /// The first violation of a promise, if any.
+    pub fn first_violation(&self) -> Option<String> {
         self.with(|state| state.observers.violations.first().cloned())
     }
 
     /// Fails the test if a promise was broken.
     #[track_caller]
     pub fn check(&self) {
-        if let Some(broken) = self.broken() {
-            panic!("{broken}\n{}", self.recently());
+        if let Some(violation) = self.first_violation() {
+            panic!("{violation}\n{}", self.recently());
         }
     }
 }

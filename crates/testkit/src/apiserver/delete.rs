@@ -41,7 +41,7 @@ fn check(options: &Value, stored: &Value) -> Result<(), Status> {
 
 impl State {
     /// DELETE of one object. Returns the body of the answer.
-    pub fn delete(&mut self, request: &ApiRequest) -> Result<Value, Status> {
+    pub(super) fn delete(&mut self, request: &ApiRequest) -> Result<Value, Status> {
         let stored = self.stored(request)?;
         let kind = request.kind;
         self.admit_delete(kind, &stored)?;
@@ -63,7 +63,12 @@ impl State {
     }
 
     /// Deletes an object as for a client that sends these DeleteOptions. Returns its last or its new state.
-    pub fn delete_object(&mut self, stored: &Arc<Value>, options: &Value, by: &str) -> Result<Arc<Value>, Status> {
+    pub(super) fn delete_object(
+        &mut self,
+        stored: &Arc<Value>,
+        options: &Value,
+        by: &str,
+    ) -> Result<Arc<Value>, Status> {
         let kind = Kind::of(stored);
         check(options, stored)?;
         if *kind == NAMESPACES {

@@ -1,5 +1,5 @@
-//! The client's end of a watch: one task per stream sends the queued events when they are due, and
-//! bookmarks in between, until the watch times out or the client is gone.
+//! The server's task that sends a watch to its client: the queued events when they are due, and bookmarks in between, until
+//! the watch times out or the client is gone.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub async fn feed(server: ApiServer, mut opened: Opened, stream: mpsc::Unbounded
                 continue;
             }
             () = sleep_until(end), if !timed_out => {
-                // A half-open connection does not even end.
+                // A half-open connection does not deliver the end of the stream.
                 timed_out = true;
                 if server.with(|state| state.is_stalled(opened.id)) { continue; }
                 break;

@@ -1,5 +1,5 @@
-//! The garbage collector and the namespace controller. Both act through [`State::delete_object`] and
-//! [`State::put`], like any client, after a delay.
+//! The garbage collector and the namespace controller. Both act after a delay. They delete and update objects like any
+//! client, through [`State::delete_object`] and [`State::replace`].
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{
     delete::{FOREGROUND, ORPHAN},
     kinds::NAMESPACES,
     object,
-    store::{Change, ChangeKind, State},
+    store::{Change, EventType, State},
 };
 
 const COLLECTOR: &str = "garbage-collector";
@@ -17,9 +17,9 @@ const NAMESPACE_CONTROLLER: &str = "namespace-controller";
 
 impl State {
     /// Queues the jobs of the collector after a change.
-    pub fn collector_sees(&mut self, change: &Change) {
+    pub(super) fn queue_gc_jobs(&mut self, change: &Change) {
         let (uid, delay) = (object::uid(&change.object), self.settings.collect_after);
-        if change.change == ChangeKind::Deleted {
+        if change.event == EventType::Deleted {
             for dependent in self.dependents(uid) {
                 self.jobs.push(delay, object::uid(&dependent), State::collect);
             }
@@ -31,7 +31,7 @@ impl State {
             }
             return;
         }
-        if change.change == ChangeKind::Added && !object::owners(&change.object).is_empty() {
+        if change.event == EventType::Added && !object::owners(&change.object).is_empty() {
             // The owner may already be gone.
             self.jobs.push(delay, uid, State::collect);
         }
@@ -105,7 +105,7 @@ impl State {
 
     /// Deletes all objects in a terminating namespace, repeatedly until it is empty, and then the
     /// namespace.
-    pub fn drain_namespace(&mut self, name: &str) {
+    pub(super) fn drain_namespace(&mut self, name: &str) {
         let inside: Vec<Arc<Value>> =
             self.objects.iter().filter(|(key, _)| key.1 == name).map(|(_, o)| Arc::clone(o)).collect();
         if inside.is_empty() {

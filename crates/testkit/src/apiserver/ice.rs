@@ -7,8 +7,9 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-/// Holds back what a client sends, and in a whole freeze also what it receives. Its clock stops: no time passes for a
-/// frozen process, and its timers fire after the freeze. So the client must not receive what it judges by its clock.
+/// Holds back what a client sends, and in a whole freeze also what it receives. During a freeze, the client's clock stops,
+/// but tokio's timers do not. A client that compares events with its clock, such as a standby, therefore needs a whole
+/// freeze.
 #[derive(Clone, Debug, Default)]
 pub struct Ice(Arc<Mutex<Option<Frozen>>>);
 
@@ -24,7 +25,7 @@ pub struct Frozen {
 }
 
 impl Ice {
-    /// Freezes from now on for `time`. Extends a freeze in progress, which becomes whole if either is.
+    /// Freezes from now on for `time`. If a freeze is in progress, extends it. The result is whole if one of the two is.
     pub fn freeze(&self, time: Duration, is_whole: bool) {
         let now = Instant::now();
         let new = Frozen { since: now, until: now + time, is_whole };

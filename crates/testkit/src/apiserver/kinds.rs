@@ -14,9 +14,9 @@ pub struct Kind {
     /// Resource name in paths, and a part of the key in the store.
     pub plural: &'static str,
     /// Whether `/status` is a subresource that the main resource cannot write.
-    pub status: bool,
-    /// Served from a CustomResourceDefinition: it has no graceful deletion, and its `/status`
-    /// takes no metadata at all (not even a UID to compare with).
+    pub has_status_subresource: bool,
+    /// Whether a CustomResourceDefinition defines it. Its objects then have a generation and the defaults of the schema,
+    /// items of a list keep kind and apiVersion, and `/status` ignores metadata except for the resourceVersion.
     pub custom: bool,
 }
 
@@ -38,12 +38,12 @@ pub static MYCUSTOMRESOURCES: Kind = custom("poc.test.domain", "v1", "MyCustomRe
 static SERVED: [&Kind; 9] =
     [&PODS, &NAMESPACES, &EVENTS, &LEASES, &REVISIONS, &TOKEN_REVIEWS, &ACCESS_REVIEWS, &PODSETS, &MYCUSTOMRESOURCES];
 
-const fn built_in(group: &'static str, kind: &'static str, plural: &'static str, status: bool) -> Kind {
-    Kind { group, version: "v1", kind, plural, status, custom: false }
+const fn built_in(group: &'static str, kind: &'static str, plural: &'static str, has_status_subresource: bool) -> Kind {
+    Kind { group, version: "v1", kind, plural, has_status_subresource, custom: false }
 }
 
 const fn custom(group: &'static str, version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
-    Kind { group, version, kind, plural, status: true, custom: true }
+    Kind { group, version, kind, plural, has_status_subresource: true, custom: true }
 }
 
 impl Kind {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     kinds::PODS,
     object,
-    store::{Change, ChangeKind, State},
+    store::{Change, EventType, State},
 };
 
 const NODES: u64 = 3;
@@ -69,32 +69,32 @@ impl PodScript {
 }
 
 /// Chooses the script of a pod.
-pub type Director = Arc<dyn Fn(&Value) -> PodScript + Send + Sync>;
+pub type ChooseScript = Arc<dyn Fn(&Value) -> PodScript + Send + Sync>;
 
 /// The scheduler and the kubelets.
 pub struct Kubelet {
     /// Chooses the script of each pod, at each of its steps.
-    pub director: Director,
+    pub choose_script: ChooseScript,
     /// How many pods were bound so far. Binding is round robin.
     bound: u64,
 }
 
 impl Default for Kubelet {
     fn default() -> Self {
-        Self { director: Arc::new(|_| PodScript::default()), bound: 0 }
+        Self { choose_script: Arc::new(|_| PodScript::default()), bound: 0 }
     }
 }
 
 impl State {
     /// Queues the next job for a new or a terminating pod after a change.
-    pub fn kubelet_sees(&mut self, change: &Change) {
-        if *change.kind != PODS || change.change == ChangeKind::Deleted {
+    pub(super) fn queue_pod_jobs(&mut self, change: &Change) {
+        if *change.kind != PODS || change.event == EventType::Deleted {
             return;
         }
         let pod = &change.object;
-        let script = (self.kubelet.director)(pod);
+        let script = (self.kubelet.choose_script)(pod);
         let uid = object::uid(pod);
-        if change.change == ChangeKind::Added {
+        if change.event == EventType::Added {
             if let Some(delay) = script.bound_after {
                 self.jobs.push(delay, uid, State::bind);
             }
@@ -107,14 +107,14 @@ impl State {
             && on_a_node
             && let Some(delay) = script.gone_after
         {
-            self.jobs.push(delay, uid, State::vanish_pod);
+            self.jobs.push(delay, uid, State::remove_pod);
         }
     }
 
     /// The scheduler binds the pod to a node, or reports that it fits on none.
-    pub fn bind(&mut self, uid: &str) {
+    fn bind(&mut self, uid: &str) {
         let now = self.clock.rfc3339();
-        if self.by_uid(uid).is_some_and(|pod| (self.kubelet.director)(pod).fits_nowhere) {
+        if self.by_uid(uid).is_some_and(|pod| (self.kubelet.choose_script)(pod).fits_nowhere) {
             self.change_pod(uid, SCHEDULER, |pod| {
                 let mut condition = pod_condition("PodScheduled", "False", &now);
                 condition["message"] = "0/3 nodes are available: 3 Insufficient cpu.".into();
@@ -138,11 +138,11 @@ impl State {
     }
 
     /// The kubelet reports `Running`, and ready at once if the script has no delay.
-    pub fn run_pod(&mut self, uid: &str) {
+    fn run_pod(&mut self, uid: &str) {
         let now = self.clock.rfc3339();
         let Some(pod) = self.by_uid(uid).cloned() else { return };
-        let script = (self.kubelet.director)(&pod);
-        let ready = script.ready_after == Some(Duration::ZERO) && !object::is_broken(&pod);
+        let script = (self.kubelet.choose_script)(&pod);
+        let ready = script.ready_after == Some(Duration::ZERO) && !object::has_broken_image(&pod);
         let running = self.change_pod(uid, KUBELET, |pod| {
             pod["status"]["phase"] = "Running".into();
             pod["status"]["startTime"] = now.as_str().into();
@@ -160,9 +160,9 @@ impl State {
     }
 
     /// The kubelet reports a running pod as ready or not. A broken pod is never ready.
-    pub fn set_ready(&mut self, uid: &str, ready: bool) {
+    pub(super) fn set_ready(&mut self, uid: &str, ready: bool) {
         let now = self.clock.rfc3339();
-        let ready = ready && !self.by_uid(uid).is_some_and(|pod| object::is_broken(pod));
+        let ready = ready && !self.by_uid(uid).is_some_and(|pod| object::has_broken_image(pod));
         self.change_pod(uid, KUBELET, |pod| {
             if object::phase(pod) == "Running" {
                 let state = pod["status"]["containerStatuses"][0]["state"].clone();
@@ -172,7 +172,7 @@ impl State {
     }
 
     /// The container exits, and the pod finishes.
-    pub fn finish_pod(&mut self, uid: &str, success: bool) {
+    pub(super) fn finish_pod(&mut self, uid: &str, success: bool) {
         let now = self.clock.rfc3339();
         let (phase, exit_code, reason) = if success { ("Succeeded", 0, "Completed") } else { ("Failed", 1, "Error") };
         self.change_pod(uid, KUBELET, |pod| {
@@ -186,7 +186,7 @@ impl State {
     }
 
     /// The kubelet removes a terminating pod: a delete with grace period 0, like a real kubelet.
-    pub fn vanish_pod(&mut self, uid: &str) {
+    fn remove_pod(&mut self, uid: &str) {
         let Some(pod) = self.by_uid(uid).cloned().filter(|pod| object::is_terminating(pod)) else { return };
         let deleted = self.delete_object(&pod, &json!({ "gracePeriodSeconds": 0 }), KUBELET);
         debug_assert!(deleted.is_ok(), "a delete without preconditions is never rejected");

@@ -4,7 +4,7 @@
 //! preconditions, selectors, watches, graceful deletion, server-side apply of a status, admission,
 //! garbage collection, a scheduler and kubelets. On demand it injects the faults of networks and busy
 //! servers. Everything runs on one thread and on tokio's clock, so with a paused clock a seed
-//! determines the run.
+//! determines the run, on virtual time.
 //!
 //! | file | contents |
 //! |---|---|
@@ -18,7 +18,7 @@
 //! | `ice` | freezes of a client and of its clock |
 //! | `quorum` | a store without a quorum |
 //! | `jobs`, `kubelet`, `gc` | the cluster's scheduler, kubelets and controllers |
-//! | `select`, `faults`, `log` | selectors of requests, faults, and the log of requests |
+//! | `select`, `faults`, `log` | selectors of requests; faults, and which of them had an effect; the log of requests |
 //! | `observers` | checks of each change and each request |
 //! | `users`, `surroundings`, `control`, `settings` | what tests can do and set |
 //! | `views` | what tests can read |
@@ -62,12 +62,12 @@ pub use self::{
     ice::Ice,
     kinds::{LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, REVISIONS},
     kubelet::PodScript,
-    observers::{ONE_WRITER, is_as_ordered, is_made_of},
+    observers::{ONE_WRITER, has_template, is_as_requested},
     request::Verb,
     select::Requests,
     service::{AnswerBody, Connection, Cut},
     status::Status,
-    store::{ChangeKind, State},
+    store::{EventType, State},
     users::{LABEL, pod},
 };
 
@@ -78,8 +78,9 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// A cluster with the namespaces `default` and `kube-system` and no pods. `seed` determines all
-    /// randomness. Needs a tokio runtime, uses its time, and lives as long.
+    /// A cluster with the namespaces `default` and `kube-system` and no pods. `seed` determines all randomness.
+    ///
+    /// Call it on a current-thread tokio runtime. The server uses the clock of that runtime and stops with it.
     pub fn new(seed: u64) -> Self {
         let server = Self { state: Arc::new(Mutex::new(State::new(seed))) };
         tokio::spawn(jobs::drive(server.clone()));
@@ -105,7 +106,7 @@ impl ApiServer {
             // The closure of a test panicked, which leaves the state usable.
             Err(TryLockError::Poisoned(poisoned)) => act(&mut poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => {
-                panic!("a webhook, director or predicate must not call the server that calls it")
+                panic!("a webhook, a choice of scripts or a predicate must not call the server that calls it")
             }
         }
     }

@@ -14,12 +14,12 @@ pub struct List {
 
 impl State {
     /// GET.
-    pub fn read(&self, request: &ApiRequest) -> Result<Value, Status> {
+    pub(super) fn read(&self, request: &ApiRequest) -> Result<Value, Status> {
         Ok(presented(&*self.stored(request)?, request.metadata_only()))
     }
 
     /// LIST.
-    pub fn list(&mut self, request: &ApiRequest) -> Result<Value, Status> {
+    pub(super) fn list(&mut self, request: &ApiRequest) -> Result<Value, Status> {
         let (kind, token) = (request.kind, request.query("continue"));
         let (number, from) = if token.is_empty() {
             let selector = Selector::of(request)?;

@@ -9,7 +9,7 @@ type Predicate = Arc<dyn Fn(&ApiRequest) -> bool + Send + Sync>;
 /// Selects requests: all, narrowed by each method.
 #[derive(Clone, Default)]
 pub struct Requests {
-    holds: Vec<Predicate>,
+    predicates: Vec<Predicate>,
     limit: Option<usize>,
 }
 
@@ -68,7 +68,7 @@ impl Requests {
 
     /// Only if `holds` returns true.
     pub fn when(mut self, holds: impl Fn(&ApiRequest) -> bool + Send + Sync + 'static) -> Self {
-        self.holds.push(Arc::new(holds));
+        self.predicates.push(Arc::new(holds));
         self
     }
 
@@ -84,6 +84,6 @@ impl Requests {
 
     /// Whether the request matches, apart from [`Requests::first`].
     pub fn matches(&self, request: &ApiRequest) -> bool {
-        self.holds.iter().all(|holds| holds(request))
+        self.predicates.iter().all(|holds| holds(request))
     }
 }

@@ -33,18 +33,18 @@ pub struct Listener {
 
 impl Listener {
     /// Breaks all connections and accepts no more, on behalf of this action.
-    pub fn go_away(&mut self, action: &'static str) {
+    pub fn become_unreachable(&mut self, action: &'static str) {
         self.away = Some(action);
         std::mem::take(&mut self.accepted).cancel();
     }
 
     /// Accepts connections again.
-    pub fn come_back(&mut self) {
+    pub fn become_reachable(&mut self) {
         self.away = None;
     }
 }
 
-/// Accepts a connection or a request. The token ends when its connection breaks.
+/// Accepts a connection or a request. The token is cancelled when the connection breaks.
 fn reach(state: &mut State) -> Result<CancellationToken, Cut> {
     match state.listener.away {
         None => Ok(state.listener.accepted.clone()),
@@ -88,7 +88,7 @@ impl Connection {
     ///
     /// When the server is unreachable.
     pub fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<(), Cut> {
-        // The log does not have a write that finds no connection.
+        // A refused connection leaves no entry in the request log, so the observers are told here.
         let broken = self.server.with(|state| reach(state).inspect_err(|_| state.observers.delayed()))?;
         let service = TowerToHyperService::new(tower::service_fn({
             let connection = self.clone();

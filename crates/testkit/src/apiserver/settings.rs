@@ -11,7 +11,7 @@ pub struct Settings {
     pub answer_latency: Duration,
     /// The maximum random part of a latency. With zero, the order of events is fixed.
     pub jitter: Duration,
-    /// How long the garbage collector takes to notice that an owner is gone.
+    /// The delay of each step of the garbage collector or the namespace controller.
     pub collect_after: Duration,
     /// Whether `?timeout=` keeps a late request from being executed.
     pub honour_timeout: bool,

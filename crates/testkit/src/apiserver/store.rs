@@ -31,7 +31,7 @@ pub type Key = (&'static str, String, String);
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChangeKind {
+pub enum EventType {
     Added,
     Modified,
     Deleted,
@@ -40,12 +40,12 @@ pub enum ChangeKind {
 /// One change of the store.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Virtual time since the test began.
+    /// Time since the server started.
     pub at: Duration,
     /// The resourceVersion of the change.
     pub resource_version: u64,
     /// What happened.
-    pub change: ChangeKind,
+    pub event: EventType,
     pub kind: &'static Kind,
     /// The object after the change. For a deletion: its last state, with the new resourceVersion.
     pub object: Arc<Value>,
@@ -61,7 +61,7 @@ impl fmt::Display for Change {
         let (namespace, name) = (object::namespace(object), object::name(object));
         let at = self.at.as_secs_f64();
         let version = self.resource_version;
-        write!(f, "{at:>10.3}s rv {version} {:?} {} ", self.change, self.kind.kind)?;
+        write!(f, "{at:>10.3}s rv {version} {:?} {} ", self.event, self.kind.kind)?;
         write!(f, "{namespace}/{name} by {}", self.by)?;
         if *self.kind == PODSETS {
             let (generation, replicas) = (object::generation(object), &object["spec"]["replicas"]);
@@ -104,7 +104,7 @@ pub struct State {
 
 impl State {
     /// An empty cluster with the namespaces that every cluster has.
-    pub fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         let mut state = Self {
             clock: Clock::start(),
             random: StdRng::seed_from_u64(seed),
@@ -134,7 +134,7 @@ impl State {
     }
 
     /// Creates a namespace unless it exists.
-    pub fn ensure_namespace(&mut self, name: &str) {
+    pub(super) fn ensure_namespace(&mut self, name: &str) {
         if self.get(&NAMESPACES, "", name).is_some() {
             return;
         }
@@ -145,7 +145,7 @@ impl State {
     }
 
     /// The latency plus a random jitter.
-    pub fn latency(&mut self, plain: Duration) -> Duration {
+    pub(super) fn latency(&mut self, plain: Duration) -> Duration {
         let most = u64::try_from(self.settings.jitter.as_micros()).unwrap_or(u64::MAX);
         if most == 0 {
             return plain;
@@ -154,18 +154,18 @@ impl State {
     }
 
     /// The stored object.
-    pub fn get(&self, kind: &'static Kind, namespace: &str, name: &str) -> Option<&Arc<Value>> {
+    pub(super) fn get(&self, kind: &'static Kind, namespace: &str, name: &str) -> Option<&Arc<Value>> {
         self.objects.get(&key(kind, namespace, name))
     }
 
     /// The stored object; panics if there is none.
-    pub fn expect(&self, kind: &'static Kind, namespace: &str, name: &str) -> Arc<Value> {
+    pub(super) fn expect(&self, kind: &'static Kind, namespace: &str, name: &str) -> Arc<Value> {
         let stored = self.get(kind, namespace, name).cloned();
         stored.unwrap_or_else(|| panic!("there is no {} {namespace}/{name}", kind.kind))
     }
 
     /// All objects of a kind, in a namespace or (if empty) in all namespaces, in the order of their keys.
-    pub fn of_kind(&self, kind: &'static Kind, namespace: &str) -> impl Iterator<Item = &Arc<Value>> {
+    pub(super) fn of_kind(&self, kind: &'static Kind, namespace: &str) -> impl Iterator<Item = &Arc<Value>> {
         self.objects
             .range(key(kind, namespace, "")..)
             .take_while(move |(k, _)| k.0 == kind.plural)
@@ -174,13 +174,13 @@ impl State {
     }
 
     /// The object with this UID, whatever its kind.
-    pub fn by_uid(&self, uid: &str) -> Option<&Arc<Value>> {
+    pub(super) fn by_uid(&self, uid: &str) -> Option<&Arc<Value>> {
         self.objects.get(self.keys_by_uid.get(uid)?)
     }
 
     /// Stores an object with the next resourceVersion. An object equal to the stored one changes
     /// nothing, as in the real server.
-    pub fn put(&mut self, mut object: Value, by: &str) -> Arc<Value> {
+    pub(super) fn put(&mut self, mut object: Value, by: &str) -> Arc<Value> {
         let key = key(Kind::of(&object), object::namespace(&object), object::name(&object));
         let before = self.objects.get(&key).cloned();
         if let Some(stored) = &before {
@@ -192,18 +192,18 @@ impl State {
         let object = self.version(object);
         self.keys_by_uid.insert(object::uid(&object).to_owned(), key.clone());
         self.objects.insert(key, Arc::clone(&object));
-        let change = if before.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
-        self.record(change, Arc::clone(&object), before, by);
+        let event = if before.is_some() { EventType::Modified } else { EventType::Added };
+        self.record(event, Arc::clone(&object), before, by);
         object
     }
 
     /// Removes an object from the store. Its last state gets the resourceVersion of the deletion.
-    pub fn remove(&mut self, stored: &Value, by: &str) -> Arc<Value> {
+    pub(super) fn remove(&mut self, stored: &Value, by: &str) -> Arc<Value> {
         let key = key(Kind::of(stored), object::namespace(stored), object::name(stored));
         let before = self.objects.remove(&key);
         let last = self.version(stored.clone());
         self.keys_by_uid.remove(object::uid(stored));
-        self.record(ChangeKind::Deleted, Arc::clone(&last), before, by);
+        self.record(EventType::Deleted, Arc::clone(&last), before, by);
         last
     }
 
@@ -213,20 +213,20 @@ impl State {
         Arc::new(object)
     }
 
-    fn record(&mut self, change: ChangeKind, object: Arc<Value>, before: Option<Arc<Value>>, by: &str) {
+    fn record(&mut self, event: EventType, object: Arc<Value>, before: Option<Arc<Value>>, by: &str) {
         let change = Change {
             at: self.clock.elapsed(),
             resource_version: self.resource_version,
-            change,
+            event,
             kind: Kind::of(&object),
             object,
             before,
             by: by.to_owned(),
         };
         self.observers.changed(&change);
-        self.watch_change(&change);
-        self.kubelet_sees(&change);
-        self.collector_sees(&change);
+        self.notify_watches(&change);
+        self.queue_pod_jobs(&change);
+        self.queue_gc_jobs(&change);
         self.history.push(change);
         self.changes.send_replace(());
     }

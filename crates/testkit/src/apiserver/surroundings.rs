@@ -8,13 +8,13 @@ use super::{ApiServer, kinds::PODS, kubelet::PodScript, object, status::Status};
 
 impl ApiServer {
     /// Sets the script of all pods, from their next step on.
-    pub fn pods_live(&self, script: PodScript) {
-        self.direct_pods(move |_| script.clone());
+    pub fn set_pod_script(&self, script: PodScript) {
+        self.choose_pod_scripts(move |_| script.clone());
     }
 
-    /// Chooses the script of each pod with `director`.
-    pub fn direct_pods(&self, director: impl Fn(&Value) -> PodScript + Send + Sync + 'static) {
-        self.with(|state| state.kubelet.director = Arc::new(director));
+    /// Chooses the script of each pod with `choose_script`.
+    pub fn choose_pod_scripts(&self, choose_script: impl Fn(&Value) -> PodScript + Send + Sync + 'static) {
+        self.with(|state| state.kubelet.choose_script = Arc::new(choose_script));
     }
 
     pub fn fail_pod(&self, namespace: &str, name: &str) {

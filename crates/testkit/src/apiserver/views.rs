@@ -70,8 +70,7 @@ impl ApiServer {
         events
     }
 
-    /// Waits on virtual time until `holds` returns true. After `timeout`, panics with the last requests and
-    /// changes.
+    /// Waits until `holds` returns true. After `timeout` on tokio's clock, panics with the last requests and changes.
     #[track_caller]
     pub fn wait_until<'a>(
         &'a self,

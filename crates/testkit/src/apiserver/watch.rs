@@ -18,7 +18,7 @@ use super::{
     read::{Selector, presented, shown_as},
     request::ApiRequest,
     status::Status,
-    store::{Change, ChangeKind, State},
+    store::{Change, EventType, State},
 };
 
 /// From a change to the arrival of its event.
@@ -126,7 +126,7 @@ impl Watcher {
         if *change.kind != *self.kind {
             return None;
         }
-        let is_gone = change.change == ChangeKind::Deleted;
+        let is_gone = change.event == EventType::Deleted;
         let before = change.before.as_ref().filter(|object| self.selects(object));
         match (before, !is_gone && self.selects(&change.object)) {
             (None, false) => None,
@@ -154,7 +154,7 @@ pub struct Opened {
 }
 
 impl State {
-    pub fn watch(&mut self, request: &ApiRequest) -> Result<Opened, Status> {
+    pub(super) fn watch(&mut self, request: &ApiRequest) -> Result<Opened, Status> {
         let (sender, deliveries) = mpsc::unbounded_channel();
         let watcher = Watcher {
             instance: request.instance.clone(),
@@ -200,7 +200,7 @@ impl State {
     }
 
     /// Sends the event of a change to each watch that sees it.
-    pub fn watch_change(&mut self, change: &Change) {
+    pub(super) fn notify_watches(&mut self, change: &Change) {
         let seen = self.watches.open.iter().filter_map(|(id, watcher)| Some((*id, watcher.sees(change)?)));
         for (id, event) in seen.collect::<Vec<_>>() {
             self.send(id, event);
@@ -239,14 +239,14 @@ impl State {
     }
 
     /// The open watches that a scope covers, in the order in which they opened.
-    pub fn watches_in(&self, scope: &WatchScope) -> impl Iterator<Item = (u64, &Watcher)> {
+    pub(super) fn watches_in(&self, scope: &WatchScope) -> impl Iterator<Item = (u64, &Watcher)> {
         let open = self.watches.open.iter().map(|(id, watcher)| (*id, watcher));
         open.filter(|(_, watcher)| scope.covers(&watcher.instance, watcher.kind.plural))
     }
 
     /// Applies the fault modes to the open watches in this scope, and releases events that no mode
     /// holds any more.
-    pub fn apply_watch_modes(&mut self, scope: &WatchScope) {
+    pub(super) fn apply_watch_modes(&mut self, scope: &WatchScope) {
         for id in self.watches_in(scope).map(|(id, _)| id).collect::<Vec<_>>() {
             let mode = self.watch_mode(id);
             let Some(watcher) = self.watches.open.get_mut(&id) else { continue };
@@ -259,7 +259,7 @@ impl State {
     }
 
     /// Sends a bookmark on a watch, behind all events so far.
-    pub fn send_bookmark(&mut self, id: u64) {
+    pub(super) fn send_bookmark(&mut self, id: u64) {
         // Without a quorum, the store reports no progress.
         if let Some(watcher) = self.watches.open.get(&id).filter(|_| !self.quorum.is_lost()) {
             let metadata = json!({ "resourceVersion": self.resource_version.to_string(), "creationTimestamp": null });
@@ -270,11 +270,11 @@ impl State {
     }
 
     /// Whether a watch's connection is half-open.
-    pub fn is_stalled(&self, id: u64) -> bool {
+    pub(super) fn is_stalled(&self, id: u64) -> bool {
         self.watches.open.get(&id).is_some_and(|w| w.stalled.is_some())
     }
 
-    pub fn close_watch(&mut self, id: u64) {
+    pub(super) fn close_watch(&mut self, id: u64) {
         self.watches.open.remove(&id);
     }
 }

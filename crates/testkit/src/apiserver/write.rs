@@ -1,4 +1,4 @@
-//! POST and PATCH. Both end in [`State::put`].
+//! POST and PATCH. Both end in [`State::put`], unless nothing is stored, or a patch removes the last finalizer of an object.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const OPERATORS_CONDITIONS: [&str; 4] = ["Ready", "Reconciling", "Stalled", "Rep
 
 impl State {
     /// POST.
-    pub fn create(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
+    pub(super) fn create(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
         let ApiRequest { kind, namespace, body, instance, .. } = request;
         // Every token is known, and its user may do everything.
         if [&TOKEN_REVIEWS, &ACCESS_REVIEWS].contains(kind) {
@@ -31,7 +31,7 @@ impl State {
     }
 
     /// Completes a new object, runs admission, and stores the object unless it is a dry run.
-    pub fn create_object(
+    pub(super) fn create_object(
         &mut self,
         kind: &'static Kind,
         namespace: &str,
@@ -59,7 +59,7 @@ impl State {
     }
 
     fn prepare_for_create(&mut self, kind: &'static Kind, new: &mut Value) {
-        if kind.status {
+        if kind.has_status_subresource {
             new.as_object_mut().map(|map| map.remove("status"));
         }
         if *kind == PODS {
@@ -127,7 +127,7 @@ impl State {
     }
 
     /// PATCH.
-    pub fn patch(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
+    pub(super) fn patch(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
         match request.content_type() {
             "application/merge-patch+json" => self.merge_patch(request),
             "application/apply-patch+yaml" => self.apply(request),
@@ -136,14 +136,20 @@ impl State {
     }
 
     /// The stored object that a request names.
-    pub fn stored(&self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
+    pub(super) fn stored(&self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
         self.get(request.kind, &request.namespace, &request.name)
             .cloned()
             .ok_or_else(|| Status::not_found(request.kind, &request.name))
     }
 
     /// Replaces `stored` with `new`, but keeps the fields that a write to this path cannot change.
-    pub fn replace(&mut self, subresource: &str, stored: &Value, new: Value, by: &str) -> Result<Arc<Value>, Status> {
+    pub(super) fn replace(
+        &mut self,
+        subresource: &str,
+        stored: &Value,
+        new: Value,
+        by: &str,
+    ) -> Result<Arc<Value>, Status> {
         let kind = Kind::of(stored);
         let mut new = if subresource == "status" {
             let mut with_status = stored.clone();
@@ -198,7 +204,7 @@ fn keep_system_fields(kind: &'static Kind, stored: &Value, mut new: Value) -> Va
     json_patch::merge(&mut new, &json!({ "metadata": kept }));
     let is_empty = |value: &Value| value.is_null() || *value == json!([]) || *value == json!({});
     new["metadata"].as_object_mut().into_iter().for_each(|fields| fields.retain(|_, value| !is_empty(value)));
-    if kind.status {
+    if kind.has_status_subresource {
         new["status"] = stored["status"].clone();
     }
     new

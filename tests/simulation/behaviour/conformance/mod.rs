@@ -132,7 +132,7 @@ fn renamed(known: &mut BTreeMap<String, String>, what: &str, value: &str) -> Str
 /// A client of the simulated API server. No pod is scheduled there.
 fn simulated() -> Client {
     let server = ApiServer::new(1);
-    server.pods_live(PodScript::unschedulable());
+    server.set_pod_script(PodScript::unschedulable());
     server.settings(|s| s.collect_after = Duration::from_secs(60));
     server.client("conformance")
 }

@@ -74,7 +74,8 @@ impl Run {
                 let names: Vec<String> = (0..number % 3).map(|index| format!("{name}-{index}")).collect();
                 let mut metadata = self.precondition(&path, json!({}));
                 metadata["name"] = name.into();
-                // No merge patch writes such a number. Applying the same number as a merge patch changes only the field owner, which is not simulated.
+                // The number differs from those of the merge patches. If an apply repeated the value of a merge patch, only
+                // the field owner would change, which the simulation does not model.
                 let applied = json!({ "availableReplicas": 20 + number, "podNames": names });
                 let body = set(metadata, json!({ "status": applied }));
                 let status = format!("{status}?fieldManager=podset-operator&force=true");

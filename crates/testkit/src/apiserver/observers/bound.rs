@@ -1,5 +1,5 @@
-//! Never more than N pods. The testkit defines how many are allowed, and which ones count. A failed pod that runs again
-//! may exceed the bound for a while.
+//! Never more than N pods. [`crate::bound`] defines how many are allowed, and which ones count. A failed pod that runs
+//! again may exceed the bound for a while.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,7 +7,7 @@ use super::{
     super::{
         kinds::{PODS, PODSETS},
         object,
-        store::{Change, ChangeKind},
+        store::{Change, EventType},
     },
     Checked, Observer,
 };
@@ -27,7 +27,7 @@ pub struct Bound {
 
 impl Observer for Bound {
     fn changed(&mut self, change: &Change) -> Checked {
-        let (object, is_deleted) = (&change.object, change.change == ChangeKind::Deleted);
+        let (object, is_deleted) = (&change.object, change.event == EventType::Deleted);
         let check = if *change.kind == PODSETS {
             self.rule.set(object, is_deleted)
         } else if *change.kind == PODS {

@@ -15,7 +15,7 @@ use super::{
         log::LoggedRequest,
         object,
         request::{ApiRequest, Verb},
-        store::{Change, ChangeKind},
+        store::{Change, EventType},
     },
     Checked, Observer, is_by_replica, is_of_pod,
 };
@@ -43,6 +43,22 @@ struct Pod {
     may_be_deleted: bool,
 }
 
+impl Pod {
+    /// The set of which it is a live pod.
+    fn live_of(&self) -> Option<&String> {
+        self.owner.as_ref().filter(|_| self.is_live)
+    }
+
+    /// Records a newer state.
+    fn learn(&mut self, pod: &Value, is_gone: bool) {
+        self.seen = pod.clone();
+        self.owner = object::controller_uid(pod).map(|uid| key(pod, uid));
+        self.owners.extend(self.owner.clone());
+        self.is_live = !is_gone && object::is_live(pod);
+        self.may_be_deleted |= object::is_finished(pod);
+    }
+}
+
 /// What a client knew about a set from some time on.
 #[derive(Clone)]
 struct View {
@@ -67,7 +83,7 @@ fn rollout(set: &Value) -> Option<(Arc<Value>, u64)> {
 }
 
 /// Whether the pod can come from this template.
-pub fn is_made_of(pod: &Value, template: &Value) -> bool {
+pub fn has_template(pod: &Value, template: &Value) -> bool {
     let holds = |whole: &Value, part: &Value| {
         part.as_object().into_iter().flatten().all(|(field, value)| whole[field] == *value)
     };
@@ -106,7 +122,7 @@ fn key(object: &Value, set: &str) -> String {
 }
 
 /// Whether a pod looks as the operator requested it.
-pub fn is_as_ordered(pod: &Value) -> bool {
+pub fn is_as_requested(pod: &Value) -> bool {
     object::controller_uid(pod).is_some()
         && pod["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "podset-operator"
         && object::name(pod).contains("-pod")
@@ -167,35 +183,28 @@ impl Client {
         if version < known_version || is_gone && version == known_version {
             return;
         }
-        let (was_live, former) = (known.is_live, known.owner.take());
-        let owner = object::controller_uid(pod).map(|uid| key(pod, uid));
-        let mut owners = std::mem::take(&mut known.owners);
-        owners.extend(owner.clone());
-        *known = Pod {
-            seen: pod.clone(),
-            missing_from: known.missing_from,
-            owner: owner.clone(),
-            owners,
-            is_live: !is_gone && object::is_live(pod),
-            may_be_deleted: known.may_be_deleted || object::is_finished(pod),
-        };
-        let is_live = known.is_live;
-        if let Some(former) = former.filter(|former| was_live && (!is_live || owner.as_ref() != Some(former))) {
+        let former = known.live_of().cloned();
+        known.learn(pod, is_gone);
+        let owner = known.live_of().cloned();
+        if let Some(former) = former.filter(|former| owner.as_ref() != Some(former)) {
             self.change(at, &former, |view| view.forget(&uid));
         }
-        if let Some(owner) = owner.filter(|_| is_live) {
-            let is_ready = object::is_ready(pod);
-            let is_new = |views: &Vec<View>| {
-                views.last().is_none_or(|view| !view.live.contains(&uid) || view.ready.contains(&uid) != is_ready)
-            };
-            if self.views.get(&owner).is_none_or(is_new) {
-                self.change(at, &owner, |view| {
-                    view.forget(&uid);
-                    view.live.insert(uid.clone());
-                    view.ready.extend(is_ready.then(|| uid.clone()));
-                });
-            }
+        if let Some(owner) = owner {
+            self.learn_live_pod(at, &owner, &uid, object::is_ready(pod));
         }
+    }
+
+    /// Records a live pod of a set.
+    fn learn_live_pod(&mut self, at: Duration, set: &str, uid: &Arc<str>, is_ready: bool) {
+        let is_known = |view: &View| view.live.contains(uid) && view.ready.contains(uid) == is_ready;
+        if self.views.get(set).and_then(|views| views.last()).is_some_and(is_known) {
+            return;
+        }
+        self.change(at, set, |view| {
+            view.forget(uid);
+            view.live.insert(uid.clone());
+            view.ready.extend(is_ready.then(|| uid.clone()));
+        });
     }
 
     /// Records a list. A pod that is not in it is gone, or no longer selected.
@@ -239,25 +248,38 @@ impl Client {
     /// or enough other pods were.
     fn is_justified(&self, at: Duration, uid: &Arc<str>) -> bool {
         let Some(pod) = self.pods.get(uid) else { return false };
-        let is_deleting =
-            |other: &&Arc<str>| *other != uid && self.deletes.get(*other).is_some_and(|sent| *sent + MAY_LAND >= at);
-        let is_surplus = |view: &View| {
-            let deleting = view.live.iter().filter(is_deleting).count();
-            view.live.contains(uid) && (view.live.len() - deleting) as u64 > view.wanted
-        };
-        let is_outdated = |view: &View| {
-            let Some((template, max_unavailable)) = &view.rollout else { return false };
-            let others = view.ready.iter().filter(|other| *other != uid && !is_deleting(other)).count() as u64;
-            let is_unlabelled = pod.seen["metadata"]["labels"]["controller-revision-hash"].is_null();
-            view.live.contains(uid)
-                && (is_unlabelled || !is_made_of(&pod.seen, template))
-                && (!view.ready.contains(uid) || others + max_unavailable >= view.wanted)
-        };
+        if pod.may_be_deleted {
+            return true;
+        }
         // The views that were current within the time.
-        let first = |views: &&Vec<View>| views.iter().rposition(|v| v.since + DECIDED_WITHIN < at).unwrap_or_default();
-        let mut views = pod.owners.iter().filter_map(|owner| self.views.get(owner));
-        pod.may_be_deleted
-            || views.any(|views| views[first(&views)..].iter().any(|view| is_surplus(view) || is_outdated(view)))
+        let first = |views: &[View]| views.iter().rposition(|v| v.since + DECIDED_WITHIN < at).unwrap_or_default();
+        let views = pod.owners.iter().filter_map(|owner| self.views.get(owner));
+        let mut recent = views.flat_map(|views| &views[first(views)..]);
+        recent.any(|view| {
+            view.live.contains(uid) && (self.is_surplus(at, uid, view) || self.is_outdated(at, uid, &pod.seen, view))
+        })
+    }
+
+    /// Whether more pods were live than wanted, without the others that this client is deleting.
+    fn is_surplus(&self, at: Duration, uid: &Arc<str>, view: &View) -> bool {
+        let remaining = view.live.iter().filter(|other| *other == uid || !self.is_deleting(at, other)).count();
+        remaining as u64 > view.wanted
+    }
+
+    /// Whether the pod had an old template, and was not ready or enough other pods were.
+    fn is_outdated(&self, at: Duration, uid: &Arc<str>, pod: &Value, view: &View) -> bool {
+        let Some((template, max_unavailable)) = &view.rollout else { return false };
+        let is_unlabelled = pod["metadata"]["labels"]["controller-revision-hash"].is_null();
+        if !is_unlabelled && has_template(pod, template) {
+            return false;
+        }
+        let others = view.ready.iter().filter(|other| *other != uid && !self.is_deleting(at, other)).count() as u64;
+        !view.ready.contains(uid) || others + max_unavailable >= view.wanted
+    }
+
+    /// Whether a delete of this pod may still take effect.
+    fn is_deleting(&self, at: Duration, uid: &str) -> bool {
+        self.deletes.get(uid).is_some_and(|sent| *sent + MAY_LAND >= at)
     }
 }
 
@@ -268,7 +290,7 @@ impl Observer for Deletes {
         }
         let (pod, uid) = (&change.object, object::uid(&change.object).to_owned());
         self.created.entry(uid.clone()).or_insert(change.at);
-        let ends = change.change == ChangeKind::Deleted || object::is_terminating(pod);
+        let ends = change.event == EventType::Deleted || object::is_terminating(pod);
         if ends && is_by_replica(change) {
             self.hit.insert((object::namespace(pod).to_owned(), object::name(pod).to_owned()), uid);
         }
@@ -318,26 +340,32 @@ impl Deletes {
             client.deletes.remove(&uid);
         }
         let is_relevant = *request.kind == PODS || *request.kind == PODSETS;
-        match request.verb {
-            _ if code >= 300 || !is_relevant => {}
+        if code >= 300 || !is_relevant {
+            return;
+        }
+        if request.verb == Verb::Create {
             // The response may be metadata alone: a new pod is pending.
-            Verb::Create => {
-                client.learn_pod(at, body, false);
-                if let Some(pod) = client.pods.get_mut(object::uid(body)) {
-                    pod.may_be_deleted |= !is_as_ordered(body);
-                }
+            client.learn_pod(at, body, false);
+            if let Some(pod) = client.pods.get_mut(object::uid(body)) {
+                pod.may_be_deleted |= !is_as_requested(body);
             }
-            _ if request.metadata_only() => {}
+            return;
+        }
+        if request.metadata_only() {
+            return;
+        }
+        if request.verb == Verb::List {
             // Clients use only complete lists.
-            Verb::List if !object::meta(body, "continue").is_empty() => {}
-            Verb::List => {
+            if object::meta(body, "continue").is_empty() {
                 let last = body["items"].as_array().into_iter().flatten();
                 let all: Vec<_> = former.iter().map(|object| &**object).chain(last).collect();
                 client.learn_list(at, request, &all, object::version(body));
             }
+        } else if *request.kind == PODS {
             // A read also returns a pod that a list does not select.
-            _ if *request.kind == PODS => client.learn_pod(at, body, false),
-            _ => client.learn_set(at, body),
+            client.learn_pod(at, body, false);
+        } else {
+            client.learn_set(at, body);
         }
     }
 

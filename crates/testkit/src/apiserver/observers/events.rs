@@ -1,4 +1,4 @@
-//! The notes of events must be possible.
+//! Each event must match what has happened to the set.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,10 +11,10 @@ use super::{
         log::LoggedRequest,
         object,
         request::{ApiRequest, Verb},
-        store::{Change, ChangeKind},
+        store::{Change, EventType},
     },
     Checked, Observer,
-    deletes::is_as_ordered,
+    deletes::is_as_requested,
     is_by_replica, is_of_pod, may_belong,
 };
 
@@ -42,10 +42,10 @@ struct Known {
 #[derive(Default)]
 pub struct Events {
     sets: BTreeMap<String, Known>,
-    /// Whether a create was rejected, or returned a pod that admission had changed.
-    has_failed_create: bool,
-    /// Whether a delete of a pod was rejected.
-    has_rejected_delete: bool,
+    /// The namespaces in which a create was rejected, or returned a pod that admission had changed.
+    failed_creates: BTreeSet<String>,
+    /// The namespaces in which a delete of a pod was rejected.
+    rejected_deletes: BTreeSet<String>,
     /// Whether a request or a response was delayed on the side of a replica.
     has_delay: bool,
 }
@@ -54,7 +54,7 @@ impl Observer for Events {
     fn changed(&mut self, change: &Change) -> Checked {
         if *change.kind == PODS {
             self.pod(change);
-        } else if *change.kind == PODSETS && change.change != ChangeKind::Deleted {
+        } else if *change.kind == PODSETS && change.event != EventType::Deleted {
             let set = &change.object;
             let known = self.sets.entry(object::uid(set).to_owned()).or_default();
             known.namespace = object::namespace(set).to_owned();
@@ -78,10 +78,11 @@ impl Events {
     pub fn answered(&mut self, entry: &LoggedRequest) {
         let (request, is_rejected) = (&entry.request, entry.answered.is_some_and(|code| code >= 400));
         if is_of_pod(request, Verb::Create) {
-            self.has_failed_create |= is_rejected;
+            self.failed_creates.extend(is_rejected.then(|| request.namespace.clone()));
             self.known(request).confirmed += usize::from(!is_rejected);
+        } else if is_of_pod(request, Verb::Delete) {
+            self.rejected_deletes.extend(is_rejected.then(|| request.namespace.clone()));
         }
-        self.has_rejected_delete |= is_of_pod(request, Verb::Delete) && is_rejected;
     }
 
     pub fn delayed(&mut self) {
@@ -90,8 +91,9 @@ impl Events {
 
     fn pod(&mut self, change: &Change) {
         let pod = &change.object;
-        let is_new = change.change == ChangeKind::Added;
-        self.has_failed_create |= is_new && is_by_replica(change) && !is_as_ordered(pod);
+        let is_new = change.event == EventType::Added;
+        let has_failed = is_new && is_by_replica(change) && !is_as_requested(pod);
+        self.failed_creates.extend(has_failed.then(|| object::namespace(pod).to_owned()));
         let Some(owner) = object::controller_uid(pod) else { return };
         let known = self.sets.entry(owner.to_owned()).or_default();
         if !may_belong(pod, &known.namespace) {
@@ -107,6 +109,7 @@ impl Events {
 
     fn check(&mut self, change: &Change) -> Checked {
         let event = &change.object;
+        let namespace = object::namespace(event);
         let note = event["note"].as_str().unwrap_or_default();
         let known = self.sets.entry(event["regarding"]["uid"].as_str().unwrap_or_default().to_owned()).or_default();
         let numbers: Vec<usize> = note.split(' ').filter_map(|word| word.parse().ok()).collect();
@@ -120,8 +123,8 @@ impl Events {
             ("FailedCreate", _) if note.starts_with("Pods may not have been created") => {
                 known.sent > known.confirmed || self.has_delay
             }
-            ("FailedCreate", _) => self.has_failed_create,
-            ("FailedDelete", _) => self.has_rejected_delete,
+            ("FailedCreate", _) => self.failed_creates.contains(namespace),
+            ("FailedDelete", _) => self.rejected_deletes.contains(namespace),
             ("PodsFailing", _) => known.has_finished,
             ("RolloutStarted" | "RolloutPaused" | "RolloutStalled" | "RolloutComplete", _) => {
                 known.templates.len() > 1 || known.is_unlabelled

@@ -1,4 +1,5 @@
-//! Checks in every simulation, at each change of an object and each request. An observer changes nothing.
+//! Checks of each change of an object and each request, on every server. An observer changes nothing. The server reads two
+//! of them: it does not execute a request after the lease of its sender, and it stops after too many pods.
 //!
 //! | observer | invariant |
 //! |---|---|
@@ -23,7 +24,7 @@ use serde_json::Value;
 
 pub use self::{
     bound::Bound,
-    deletes::{is_as_ordered, is_made_of},
+    deletes::{has_template, is_as_requested},
     one_writer::{OneWriter, WRONG as ONE_WRITER},
 };
 use self::{deletes::Deletes, events::Events, rollouts::Rollouts, statuses::Statuses, strangers::Strangers};

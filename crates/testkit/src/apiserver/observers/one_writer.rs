@@ -1,5 +1,5 @@
-//! A replica that stands for election makes changes only while it holds the stored Lease. The testkit determines the
-//! holder.
+//! A replica that stands for election makes changes only while it holds the stored Lease. [`crate::lease`] determines
+//! the holder.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{
     super::{
         kinds::LEASES,
         log::LoggedRequest,
-        store::{Change, ChangeKind},
+        store::{Change, EventType},
     },
     Checked, Observer,
 };
@@ -34,7 +34,7 @@ impl Observer for OneWriter {
         if *change.kind != LEASES {
             return Ok(());
         }
-        let (spec, is_there) = (&change.object["spec"], change.change != ChangeKind::Deleted);
+        let (spec, is_there) = (&change.object["spec"], change.event != EventType::Deleted);
         let lasts = Duration::from_secs(spec["leaseDurationSeconds"].as_u64().unwrap_or(0));
         let holder = spec["holderIdentity"].as_str().filter(|holder| !holder.is_empty() && is_there);
         // A lease that is released early still counts for its whole duration.

@@ -9,7 +9,7 @@ use super::{
     super::{
         kinds::{PODS, PODSETS, REVISIONS},
         object,
-        store::{Change, ChangeKind},
+        store::{Change, EventType},
     },
     Checked, Observer,
 };
@@ -38,7 +38,7 @@ impl Observer for Rollouts {
     fn changed(&mut self, change: &Change) -> Checked {
         if *change.kind == PODSETS {
             self.sets.entry(object::uid(&change.object).to_owned()).or_default().set(change);
-        } else if *change.kind == REVISIONS && change.change == ChangeKind::Deleted && change.by == "user" {
+        } else if *change.kind == REVISIONS && change.event == EventType::Deleted && change.by == "user" {
             let owner = object::controller_uid(&change.object).unwrap_or_default();
             self.sets.entry(owner.to_owned()).or_default().is_tampered = true;
         } else if *change.kind == PODS {
@@ -56,15 +56,15 @@ impl Rollouts {
         if let Some(live) = former.and_then(|owner| self.sets.get_mut(owner)?.broken.get_mut(revision)) {
             live.remove(object::uid(pod));
         }
-        let counts = object::is_broken(pod) && object::is_live(pod) && change.change != ChangeKind::Deleted;
+        let counts = object::has_broken_image(pod) && object::is_live(pod) && change.event != EventType::Deleted;
         let Some(owner) = object::controller_uid(pod).filter(|_| counts) else { return Ok(()) };
         let watched = self.sets.entry(owner.to_owned()).or_default();
         let live = watched.broken.entry(revision.to_owned()).or_default();
         live.insert(object::uid(pod).to_owned());
         let live = live.len() as u64;
-        let is_checked = change.change == ChangeKind::Added && watched.has_current && !watched.is_tampered;
+        let is_checked = change.event == EventType::Added && watched.has_current && !watched.is_tampered;
         match watched.most_broken().filter(|most| is_checked && live > *most) {
-            Some(most) => Err(format!("{live} pods have a broken template, {most} may: {change}")),
+            Some(most) => Err(format!("{live} pods have a broken template, but at most {most} may have one: {change}")),
             None => Ok(()),
         }
     }

@@ -8,7 +8,7 @@ use super::{
     super::{
         kinds::{PODS, PODSETS},
         object,
-        store::{Change, ChangeKind},
+        store::{Change, EventType},
     },
     Checked, Observer, is_by_replica, may_belong,
     strangers::changes_only_status,
@@ -51,7 +51,7 @@ impl Statuses {
 
     fn set(&mut self, change: &Change) -> Checked {
         let set = &change.object;
-        if change.change == ChangeKind::Deleted {
+        if change.event == EventType::Deleted {
             return Ok(());
         }
         let known = self.sets.entry(object::uid(set).to_owned()).or_default();
@@ -88,10 +88,14 @@ impl Known {
             // availableReplicas includes surplus pods that cannot be deleted.
             let wanted =
                 observed.and_then(|observed| self.replicas.range(observed..).map(|(_, n)| *n).min()).or(wanted);
-            return if is_ready && ready < wanted { Err("Ready, but too few pods are") } else { Ok(()) };
+            return if is_ready && ready < wanted {
+                Err("the condition Ready is True, but too few pods are ready")
+            } else {
+                Ok(())
+            };
         }
         if is_ready && (ready != wanted || status["availableReplicas"].as_u64() != wanted) {
-            return Err("Ready, but not all pods are");
+            return Err("the condition Ready is True, but not all pods are ready");
         }
         Ok(())
     }

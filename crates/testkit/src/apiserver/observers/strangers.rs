@@ -8,7 +8,7 @@ use super::{
     super::{
         kinds::{PODS, PODSETS},
         object,
-        store::{Change, ChangeKind},
+        store::{Change, EventType},
     },
     Checked, Observer, is_by_replica,
 };
@@ -22,7 +22,7 @@ pub struct Strangers {
 impl Observer for Strangers {
     fn changed(&mut self, change: &Change) -> Checked {
         let uid = object::uid(&change.object);
-        if *change.kind == PODS && change.change == ChangeKind::Added && change.by == "user" {
+        if *change.kind == PODS && change.event == EventType::Added && change.by == "user" {
             self.pods.insert(uid.to_owned());
         }
         if !is_by_replica(change) {
@@ -45,6 +45,6 @@ pub fn changes_only_status(change: &Change) -> bool {
         (rest["status"], rest["metadata"]["resourceVersion"]) = (Value::Null, Value::Null);
         rest
     };
-    change.change == ChangeKind::Modified
+    change.event == EventType::Modified
         && change.before.as_ref().is_some_and(|before| rest(before) == rest(&change.object))
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{World, dice::Dice, faults, plots, users};
+use super::{World, combinations, dice::Dice, faults, users};
 use crate::{
     apiserver::{ApiServer, Fault, PodScript, Requests, Status, WatchControl},
     replica::Replica,
@@ -17,7 +17,7 @@ pub enum Kind {
     Fault,
     /// Requests are executed late, in some worlds.
     Late,
-    /// A replica is partitioned from the API server, or delayed.
+    /// Requests are delayed or repeated, or replicas are cut off, frozen or ended, in some worlds.
     Apart,
     /// The Lease is edited by hand. Not in worlds with late requests, because the promise does not cover both together.
     Edit,
@@ -92,7 +92,7 @@ pub const ACTIONS: &[Action] = &[
     action(Kind::Fault, "a pod cannot be deleted", faults::protect_pod),
     action(Kind::Fault, "pods terminate slowly", faults::slow_termination),
     action(Kind::Fault, "pods fail or succeed soon", faults::short_lived),
-    action(Kind::Fault, "pods are never ready", |world| world.pods_live_for_a_while(PodScript::never_ready())),
+    action(Kind::Fault, "pods are never ready", |world| world.set_pod_script_for_a_while(PodScript::never_ready())),
     action(Kind::Fault, "requests are rejected", |world| world.failing(|code| Fault::Refuse(Status::of_code(code)))),
     action(Kind::Fault, "requests are executed and answered with an error", |world| {
         world.failing(Fault::ExecuteThenError)
@@ -127,7 +127,7 @@ pub const ACTIONS: &[Action] = &[
     action(Kind::Apart, "a replica is cut off from the Lease", |world| {
         world.fault_of_one(|server, name| server.fault(Requests::all().of("leases").from(name), Fault::CutBefore))
     }),
-    action(Kind::Apart, "the API server is unreachable", faults::go_away),
+    action(Kind::Apart, "the API server is unreachable", faults::become_unreachable),
     action(Kind::Fault, "all faults are healed", |world| {
         world.server.heal();
         true
@@ -141,24 +141,24 @@ pub const ACTIONS: &[Action] = &[
     action(Kind::Edit, "the Lease is released by hand", |world| {
         world.edit_lease(Some(json!({ "holderIdentity": "", "leaseDurationSeconds": 1 })))
     }),
-    action(Kind::Apart, "the leader is frozen during creates", plots::frozen_in_the_middle),
-    action(Kind::Apart, "a standby is blind until the lease looks expired", plots::blind_standby),
-    action(Kind::Apart, "the Lease watches lag, and the leader is killed", plots::tie),
-    action(Kind::Apart, "the last renewal is answered late", plots::late_renewal),
-    action(Kind::Apart, "the leader is cut off from the Lease", plots::short_lease),
-    action(Kind::Apart, "the leader is shut down with creates unanswered", plots::end_unanswered),
-    action(Kind::Apart, "a standby whose watches stall takes over", plots::blind_takeover),
-    action(Kind::Fault, "a pod is killed before its create is answered", plots::ghost),
-    action(Kind::Apart, "an old replica count arrives late", plots::old_replicas),
-    action(Kind::Late, "a status lands after the next one", plots::late_status),
-    action(Kind::Late, "a lost create lands after its pod was replaced", plots::late_create),
-    action(Kind::Fault, "pods lose the label, and the set shrinks", plots::out_of_sight),
-    action(Kind::Late, "the set shrinks before a lost create lands", plots::surplus_create),
-    action(Kind::Late, "users' pods take the names of pods whose deletes are late", plots::late_delete),
-    action(Kind::Apart, "the set shrinks, and a new pod is unseen", plots::unseen_create),
-    action(Kind::Fault, "pods lose the label while no operator runs", plots::unwatched),
-    action(Kind::Apart, "the store has no quorum", plots::no_quorum),
-    action(Kind::Apart, "a replica is shut down while nothing is reachable", plots::total_outage),
+    action(Kind::Apart, "the leader is frozen during creates", combinations::frozen_in_the_middle),
+    action(Kind::Apart, "a standby is blind until the lease looks expired", combinations::blind_standby),
+    action(Kind::Apart, "the Lease watches lag, and the leader is killed", combinations::tie),
+    action(Kind::Apart, "the last renewal is answered late", combinations::late_renewal),
+    action(Kind::Apart, "the leader is cut off from the Lease", combinations::short_lease),
+    action(Kind::Apart, "the leader is shut down with creates unanswered", combinations::end_unanswered),
+    action(Kind::Apart, "a standby whose watches stall takes over", combinations::blind_takeover),
+    action(Kind::Fault, "a pod is killed before its create is answered", combinations::ghost),
+    action(Kind::Apart, "an old replica count arrives late", combinations::old_replicas),
+    action(Kind::Late, "a status lands after the next one", combinations::late_status),
+    action(Kind::Late, "a lost create lands after its pod was replaced", combinations::late_create),
+    action(Kind::Fault, "pods lose the label, and the set shrinks", combinations::out_of_sight),
+    action(Kind::Late, "the set shrinks before a lost create lands", combinations::surplus_create),
+    action(Kind::Late, "users' pods take the names of pods whose deletes are late", combinations::late_delete),
+    action(Kind::Apart, "the set shrinks, and a new pod is unseen", combinations::unseen_create),
+    action(Kind::Fault, "pods lose the label while no operator runs", combinations::unwatched),
+    action(Kind::Apart, "the store has no quorum", combinations::no_quorum),
+    action(Kind::Apart, "a replica is shut down while nothing is reachable", combinations::total_outage),
 ];
 
 /// Draws the actions of one world: all of users, and some faults. One world in eight has no faults.

@@ -48,7 +48,7 @@ impl World {
     }
 }
 
-/// E1.
+/// E1: the leader is frozen between the check of its leadership and the socket.
 pub fn frozen_in_the_middle(world: &mut World) -> bool {
     let Some((place, name)) = world.leader_and_name() else { return false };
     let lease = world.lease(place);
@@ -60,7 +60,7 @@ pub fn frozen_in_the_middle(world: &mut World) -> bool {
     true
 }
 
-/// E2.
+/// E2: the watch of a standby stalls, and its reads fail, until the Lease looks expired to it.
 pub fn blind_standby(world: &mut World) -> bool {
     let (Some(name), Some((place, _))) = (world.any_standby(), world.leader_and_name()) else { return false };
     world.server.watches().of(&name).on("leases").stall();
@@ -73,7 +73,7 @@ pub fn blind_standby(world: &mut World) -> bool {
     true
 }
 
-/// E3.
+/// E3: two standbys take over at the same time, because the watches of the Lease lag.
 pub fn tie(world: &mut World) -> bool {
     let Some((place, _)) = world.leader_and_name() else { return false };
     let lag = world.dice.millis(100..1_500);
@@ -86,7 +86,7 @@ pub fn tie(world: &mut World) -> bool {
     true
 }
 
-/// E4.
+/// E4: the answer to the last renewal of the leader is late, and then its writes are slow.
 pub fn late_renewal(world: &mut World) -> bool {
     let Some((place, name)) = world.leader_and_name() else { return false };
     let held = world.server.fault(Requests::mutating().of("leases").from(&name), Fault::HoldAnswer);
@@ -118,7 +118,7 @@ fn when_hit(world: &mut World, rule: FaultRule, act: impl FnOnce(&mut World, Fau
     });
 }
 
-/// E6.
+/// E6: the leader cannot reach the Lease until its term ends. The standbys may have other durations.
 pub fn short_lease(world: &mut World) -> bool {
     let Some((_, name)) = world.leader_and_name() else { return false };
     world.server.fault(Requests::all().of("leases").from(&name), Fault::CutBefore);
@@ -127,7 +127,7 @@ pub fn short_lease(world: &mut World) -> bool {
     true
 }
 
-/// E7.
+/// E7: the leader is shut down while creates are unanswered.
 pub fn end_unanswered(world: &mut World) -> bool {
     let Some((place, name)) = world.leader_and_name() else { return false };
     let time = world.dice.millis(1_000..6_000);
@@ -138,7 +138,7 @@ pub fn end_unanswered(world: &mut World) -> bool {
     true
 }
 
-/// A4.
+/// A4: a standby takes over while its watches stall.
 pub fn blind_takeover(world: &mut World) -> bool {
     let Some((place, _)) = world.leader_and_name() else { return false };
     for replica in world.replicas.iter().filter(|replica| !replica.leads()) {
@@ -156,7 +156,7 @@ pub fn blind_takeover(world: &mut World) -> bool {
     true
 }
 
-/// A6.
+/// A6: a pod is killed before its create is answered.
 pub fn ghost(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let creates = Requests::creates("pods").in_namespace(namespace).first(1);
@@ -174,7 +174,7 @@ pub fn ghost(world: &mut World) -> bool {
     true
 }
 
-/// A5.
+/// A5: an old number of replicas arrives late.
 pub fn old_replicas(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let lag = world.dice.millis(2_000..10_000);
@@ -210,12 +210,12 @@ pub fn late_status(world: &mut World) -> bool {
     true
 }
 
-/// A1.
+/// A1: a create is executed late, when its pod was replaced.
 pub fn late_create(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let time = world.dice.millis(2_000..50_000);
     let script = PodScript::gone_after(world.dice.millis(1_000..15_000));
-    world.server.pods_live(script);
+    world.server.set_pod_script(script);
     let creates = Requests::creates("pods").in_namespace(namespace).first(2);
     world.server.fault(creates, Fault::ExecuteLate(time));
     for pod in world.server.live_pods(namespace, set).iter().take(2) {
@@ -231,7 +231,7 @@ pub fn late_create(world: &mut World) -> bool {
     true
 }
 
-/// A7.
+/// A7: pods lose the watched label, and the set shrinks.
 pub fn out_of_sight(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let live = world.server.live_pods(namespace, set);
@@ -333,8 +333,8 @@ pub fn total_outage(world: &mut World) -> bool {
     let time = Duration::from_secs(longest) + world.dice.millis(1_000..60_000);
     let after = time.mul_f64(world.dice.below(100) as f64 / 100.0);
     world.keep_busy(0);
-    world.server.go_away();
-    world.outage = Some((Instant::now() + time, ApiServer::come_back));
+    world.server.become_unreachable();
+    world.outage = Some((Instant::now() + time, ApiServer::become_reachable));
     world.shut_down(place, after);
     world.later(time + Duration::from_secs(1), |world| world.keep_busy(3));
     true
