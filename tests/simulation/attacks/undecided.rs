@@ -147,7 +147,7 @@ async fn a_pod_with_an_outdated_version_is_deleted_after_a_read() {
 /// A set of three pods that fit on no node, which waits for terminations.
 async fn unscheduled() -> (ApiServer, Operator) {
     let server = ApiServer::new(1);
-    server.direct_pods(|_| PodScript::unschedulable());
+    server.choose_pod_scripts(|_| PodScript::unschedulable());
     let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 3);
     server.wait_for_termination(NS, "web");
