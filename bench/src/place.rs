@@ -32,7 +32,7 @@ pub const FLOOR: &str = "floor";
 pub const GO: &str = "go";
 
 /// Maximum of `spec.replicas`: twice the largest load.
-const LARGEST: usize = 100_000;
+const LARGEST: usize = 200_000;
 
 /// The controllers that pods and namespaces need. The ReplicaSet controller runs in its own process.
 const CONTROLLERS: [&str; 5] = [
@@ -135,6 +135,8 @@ async fn build_go_peer(folder: &Path) -> Result<PathBuf> {
     build.current_dir(e2e::root().join("hack/bench/go-peer")).args(["build", "-trimpath", "-ldflags=-s -w", "-o"]);
     // Independent of the caller's Go settings.
     build.arg(&binary).arg(".").envs([("GOFLAGS", ""), ("GOWORK", "off"), ("CGO_ENABLED", "0")]);
-    printed(build).await.context("the Go operator cannot be built: --only operator,replicaset,floor leaves it out")?;
+    printed(build)
+        .await
+        .context("the Go operator cannot be built: --only operator,replicaset,floor,deployment leaves it out")?;
     Ok(binary)
 }

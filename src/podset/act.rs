@@ -66,7 +66,8 @@ async fn look(batch: Batch<'_>, looks: Vec<Look>, state: &mut SetState, done: &m
         Ok(found) => {
             batch.change_pods(|pods, now| pods.looked_up(&look.key, look.sought.as_ref(), found, now));
             match look.sought {
-                Some(sought) => drop(state.fates.deletes.remove(&sought.pod.uid)),
+                Some(sought) if look.settles_delete => drop(state.fates.deletes.remove(&sought.pod.uid)),
+                Some(_) => {}
                 None => drop(state.fates.creates.remove(&*look.key.name)),
             }
             true

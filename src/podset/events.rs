@@ -42,8 +42,8 @@ pub fn work_done(burst: &Burst, to: usize) -> Option<Event> {
 }
 
 /// The API server rejects creates: one event for each new message. An unclear failure gets one event in all, because its message differs
-/// each time. A namespace that is being deleted gets none. `announced` is the rejection in the last event of this process, `stored` the message
-/// in the status.
+/// each time. A namespace that is being deleted gets none. `announced` is the rejection in the last event of this process, `stored` the
+/// message in the status.
 pub fn creates_rejected(rejected: &Rejection, announced: Option<&Rejection>, stored: Option<&str>) -> Option<Event> {
     let (what, ignores_message) = match rejected.kind {
         RejectionKind::Forbidden | RejectionKind::InvalidTemplate => ("Pods are refused", false),

@@ -130,7 +130,8 @@ impl Pass<'_> {
         }
         let is_unread = self.take_over.is_unread(&set, rules.is_unread);
         let view = View { pods: caches.pods.of(&caches.owner(&set)), set, is_unread };
-        state.fates.deletes.retain(|uid, _| view.pods.iter().any(|seen| seen.pod.uid == *uid));
+        let is_known = |uid: &Uid| view.pods.iter().any(|seen| seen.pod.uid == *uid);
+        state.fates.deletes.retain(|uid, at| now.duration_since(*at) < quarantine || is_known(uid));
         state.retry.finishes.update(&view, now);
         let names = NamesIn { pods: &caches.pods, set: &view.set, name: rules.name, now };
         let plan = plan::plan(&Input {

@@ -129,9 +129,13 @@ impl Input<'_> {
         let is_overdue = |uid: &Uid| state.fates.is_delete_overdue(uid, now, self.quarantine);
         let is_doubtful = |seen: &&Seen| seen.look_at().is_some_and(|at| at <= now) || is_overdue(&seen.pod.uid);
         let doubtful = pods.iter().filter(is_doubtful);
-        let doubtful = doubtful.map(|seen| Look { key: seen.pod.key.clone(), sought: Some(seen.clone()) });
+        let doubtful = doubtful.map(|seen| Look {
+            key: seen.pod.key.clone(),
+            sought: Some(seen.clone()),
+            settles_delete: is_overdue(&seen.pod.uid),
+        });
         let overdue = state.fates.overdue(now, self.quarantine);
-        let overdue = overdue.map(|name| Look { key: set.key.sibling(name), sought: None });
+        let overdue = overdue.map(|name| Look { key: set.key.sibling(name), sought: None, settles_delete: false });
         doubtful.chain(overdue).collect()
     }
 
@@ -225,17 +229,17 @@ impl Input<'_> {
         uids.filter(|uid| state.retry.rejected.contains(uid)).cloned()
     }
 
-    /// The finished pods that are not kept. None while a delete that got no answer may still take effect. Those whose delete was rejected come
-    /// last, so that they do not hold up the others.
+    /// The finished pods that are not kept. While a delete that got no answer may still take effect, only those whose delete was rejected:
+    /// these have delays of their own. They come last, so that they do not hold up the others.
     fn finished_to_delete(&self) -> Vec<Deletion> {
         let (fates, rejected) = (&self.state.fates, &self.state.retry.rejected);
         let is_finished = |seen: &&Seen| seen.pod.is_finished() && !seen.is_terminating();
         let finished: Vec<&Seen> = self.view.pods.iter().filter(is_finished).collect();
         let is_unanswered = |seen: &&Seen| fates.is_going(&seen.pod.uid) && !rejected.contains(&seen.pod.uid);
-        if finished.iter().any(is_unanswered) {
-            return Vec::new();
-        }
         let mut not_kept = restart_backoff::not_kept(&finished);
+        if finished.iter().any(is_unanswered) {
+            not_kept.retain(|seen| rejected.contains(&seen.pod.uid));
+        }
         not_kept.sort_by_key(|seen| rejected.contains(&seen.pod.uid));
         not_kept.into_iter().map(|seen| deletion(seen, Why::Finished)).collect()
     }

@@ -1,8 +1,8 @@
 //! Which pods a scale-down deletes first. Pure.
 //!
-//! The rules, in order: a pod whose delete may still take effect; one whose deletes did not stay undecided; not yet scheduled; Pending before Unknown before Running;
-//! not ready before ready; lower `controller.kubernetes.io/pod-deletion-cost`; of a former template; on the node with more pods of the set;
-//! ready for a shorter time; more restarts; younger; then UID, so that the order is total.
+//! The rules, in order: a pod whose delete may still take effect; pods whose deletes stay undecided come last; not yet scheduled; Pending
+//! before Unknown before Running; not ready before ready; lower `controller.kubernetes.io/pod-deletion-cost`; of a former template; on the
+//! node with more pods of the set; ready for a shorter time; more restarts; younger; then UID, so that the order is total.
 
 use std::{cmp::Reverse, collections::HashMap};
 

@@ -32,7 +32,7 @@ struct RejectedDelete {
     wait: SignedDuration,
     /// When the delete is tried again.
     until: Timestamp,
-    /// Whether all of many tries might have taken effect.
+    /// Whether the delays are at their limit, and the last try may have taken effect.
     is_undecided: bool,
 }
 

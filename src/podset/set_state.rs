@@ -166,7 +166,7 @@ impl SetState {
 pub struct Fates {
     /// Creates that did not succeed, by name.
     pub creates: BTreeMap<String, Create>,
-    /// Deletes without an answer, by UID: when the last one was given up.
+    /// Deletes that may take effect or have done so, by UID: when the last one was given up. A read resolves them.
     pub deletes: BTreeMap<Uid, Timestamp>,
     /// Pods that differ from what was ordered and must go: their names by UID.
     pub strays: BTreeMap<Uid, String>,
@@ -210,7 +210,7 @@ impl Fates {
         self.creates.iter().filter(|(_, create)| create.is_unknown).map(|(name, _)| name.as_str())
     }
 
-    /// Whether a delete of this pod may still take effect.
+    /// Whether a delete of this pod may take effect, or has perhaps done so and no read has shown it yet.
     pub fn is_going(&self, uid: &Uid) -> bool {
         self.deletes.contains_key(uid)
     }

@@ -33,7 +33,7 @@ pub const STATUS: Trigger = "status";
 /// The pods changed.
 pub const POD: Trigger = "pod";
 
-/// A term began.
+/// A term began, or the first list of a namespace came later.
 pub const TERM: Trigger = "term";
 
 /// A read that the key waited for is over.

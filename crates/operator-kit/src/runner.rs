@@ -220,7 +220,11 @@ impl<C: Controller> Worker<C> {
                 () = stop.cancelled() => return,
                 () = leadership.lost(term) => return,
                 Some(end) = running.join_next() => pass_on_panic(end),
-                Ok(()) = listed.changed() => self.controller.keys().into_iter().for_each(|key| queue.add(key, queue::TERM)),
+                Ok(()) = listed.changed() => {
+                    for key in self.controller.keys() {
+                        queue.add(key, queue::TERM);
+                    }
+                }
                 (key, trigger) = queue.next() => {
                     if !synced.covers(&key) {
                         // It is queued again when its scope has listed completely.

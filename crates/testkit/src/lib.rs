@@ -4,7 +4,7 @@
 //! - [`bound`] checks "never more than N"; [`watches`] does so from the events of two watches
 //! - [`lease`] checks "one writer": each write took effect while its sender held the Lease
 //! - [`collector`] receives traces over OTLP
-//! - [`object`] reads JSON objects
+//! - [`object`] reads and builds JSON objects
 
 #[expect(missing_docs, reason = "the names of many small helpers say what they do")]
 pub mod apiserver;

@@ -114,7 +114,7 @@ async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
                 Deleted::Failed { error, may_land: true }
             }
         },
-        // Not found, or another pod has the name.
+        // Not found, another pod has the name, the pod has changed, or a webhook answers with this code. The read below tells.
         Answer::Rejected(status) if matches!(status.code, 404 | 409) => rejected(&status.message, false),
         Answer::Rejected(status) => return rejected(&status.message, false),
         Answer::Unclear(status) => return rejected(&in_words(&status), true),

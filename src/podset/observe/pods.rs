@@ -1,8 +1,8 @@
 //! The cache of pods. No I/O, no decision.
 //!
 //! In: events of the watch ([`Pods::apply`]), answers to our own requests ([`Pods::created`], [`Pods::delete_answered`],
-//! [`Pods::looked_up`]) and consistent lists of all pods ([`Pods::apply_list`]). Entries are keyed by UID and guarded by resourceVersion, so
-//! that nothing old undoes anything newer.
+//! [`Pods::looked_up`]) and consistent lists of all pods ([`Pods::apply_list`]). Entries are keyed by UID and guarded by resourceVersion,
+//! so that nothing old undoes anything newer.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},

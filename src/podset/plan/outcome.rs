@@ -50,6 +50,8 @@ pub struct Look {
     pub key: ObjectKey,
     /// The pod in the cache; `None`: a create of this name got no answer, and can no longer take effect.
     pub sought: Option<Seen>,
+    /// Whether the read shows the fate of a delete: it can no longer take effect.
+    pub settles_delete: bool,
 }
 
 /// A pod to create.

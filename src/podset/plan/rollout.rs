@@ -164,7 +164,7 @@ impl Input<'_> {
         let old: Vec<&Seen> = self.old().collect();
         let mut ranked = ranking::victims_first(&old, None, self.state);
         let is_last = |uid| self.state.retry.rejected.is_undecided(uid) && !self.state.fates.is_going(uid);
-        ranked.sort_by_key(|seen| (is_last(&seen.pod.uid), self.is_available(seen), seen.pod.deletion_cost));
+        ranked.sort_by_key(|seen| (self.is_available(seen), is_last(&seen.pod.uid), seen.pod.deletion_cost));
         let mut outdated = Vec::new();
         for seen in ranked {
             let is_available = self.is_available(seen);

@@ -1,22 +1,30 @@
-//! The delete of one pod never gets an answer that decides it, for example because a webhook hangs for this pod alone. The other pods must
-//! not wait for it forever.
+//! Deletes of a pod that fail again and again, or whose fate is unknown, for example because a webhook hangs for this pod alone. The other
+//! pods must not wait for it forever.
 
 use podset_operator::podset::restart_backoff::KEPT;
 use serde_json::json;
 
-use super::*;
-use crate::apiserver::{Fault, FaultRule, PODS, PodScript, Requests, Status};
+use super::{
+    rollouts::{change_template, running, versions},
+    *,
+};
+use crate::apiserver::{Fault, FaultRule, PODS, PodScript, Requests, Status, Verb};
 
 /// Every delete of this pod runs into its timeout.
 fn hang(server: &ApiServer, pod: &str) -> FaultRule {
     server.fault(Requests::deletes("pods").named(pod), Fault::Delay(seconds(3600)))
 }
 
-/// The pod that is deleted before all others.
+/// Makes this pod the first to be deleted.
+fn put_first(server: &ApiServer, pod: &str) {
+    let cost = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });
+    server.patch(&PODS, NS, pod, cost);
+}
+
+/// A pod that is deleted before all others.
 fn first_victim(server: &ApiServer) -> String {
     let pod = server.live_pods(NS, "web")[0].clone();
-    let cost = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });
-    server.patch(&PODS, NS, &pod, cost);
+    put_first(server, &pod);
     pod
 }
 
@@ -41,8 +49,7 @@ async fn two_hanging_deletes_leave_time_for_the_others() {
     let (server, _operator) = with_set(5, Rules::default()).await;
     let hanging = server.live_pods(NS, "web")[..2].to_vec();
     for pod in &hanging {
-        let cost = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });
-        server.patch(&PODS, NS, pod, cost);
+        put_first(&server, pod);
         hang(&server, pod);
     }
     server.scale(NS, "web", 4);
@@ -75,10 +82,10 @@ async fn a_read_shows_whether_the_last_delete_took_effect() {
 #[tokio::test(start_paused = true)]
 async fn a_rollout_replaces_the_other_pods() {
     let spec = json!({ "updateStrategy": { "rollingUpdate": { "maxUnavailable": 1 } } });
-    let (server, _operator) = super::rollouts::running(4, spec).await;
+    let (server, _operator) = running(4, spec).await;
     hang(&server, &first_victim(&server));
-    super::rollouts::change_template(&server, "b");
-    server.wait_until(|s| super::rollouts::versions(s) == "a b b b", seconds(900)).await;
+    change_template(&server, "b");
+    server.wait_until(|s| versions(s) == "a b b b", seconds(900)).await;
     server.check();
 }
 
@@ -99,6 +106,38 @@ async fn other_finished_pods_are_deleted() {
     let finished = server.pods(NS, "web").len() - 2;
     assert_eq!(finished, KEPT + 1, "the one that cannot be deleted, and those that are kept");
     server.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollout_continues_with_a_pod_whose_deletes_were_undecided() {
+    let spec = json!({ "updateStrategy": { "rollingUpdate": { "maxUnavailable": 1 } } });
+    let (server, _operator) = running(4, spec).await;
+    let pod = server.live_pods(NS, "web")[0].clone();
+    server.set_ready(NS, &pod, false);
+    let hanging = hang(&server, &pod);
+    change_template(&server, "b");
+    sleep(600).await;
+    assert_eq!(versions(&server), "a a a a", "no other pod may be unavailable");
+    hanging.remove();
+    server.wait_until(|s| versions(s) == "b b b b", seconds(300)).await;
+    server.check();
+}
+
+/// The pods are read for another reason while the delete of one may still take effect.
+#[tokio::test(start_paused = true)]
+async fn an_early_read_decides_nothing() {
+    let (server, _operator) = server_and_leader();
+    sleep(5).await;
+    server.watches().of("a").on("pods").hold();
+    server.create_podset(NS, "web", 4);
+    server.wait_until(|s| s.live_pods(NS, "web").len() == 4, seconds(10)).await;
+    sleep(50).await;
+    server.fault(Requests::deletes("pods"), Fault::Refuse(Status::of_code(504)));
+    server.scale(NS, "web", 3);
+    sleep(14).await;
+    assert!(server.count(&Requests::all().verb(Verb::Get).of("pods")) >= 4, "a minute after their creation");
+    let deletes = server.requests(&Requests::deletes("pods"));
+    assert!(deletes.len() > 3 && deletes.iter().all(|delete| delete.request.name == deletes[0].request.name));
 }
 
 /// A delete of a finished pod is rejected, and the next ones break off.

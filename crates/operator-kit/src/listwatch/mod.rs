@@ -184,7 +184,7 @@ fn is_disconnected(error: &ReadError) -> bool {
     matches!(error, ReadError::Api(kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_)))
 }
 
-/// Whether the API server answered. A namespace that it refuses to list may stay so for ever.
+/// Whether the API server answered without a list. It may do so forever, for example if the namespace and its Role are gone.
 fn is_answer(error: &ReadError) -> bool {
     matches!(error, ReadError::Api(kube::Error::Api(_) | kube::Error::SerdeError(_)))
 }

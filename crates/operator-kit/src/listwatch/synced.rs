@@ -36,7 +36,7 @@ enum State {
     NotStarted,
     /// Why it has not listed yet.
     Waits(String),
-    /// Why the API server refuses to list it.
+    /// Why the API server answers without a list.
     Refused(String),
     /// The cache holds a list.
     Listed,
@@ -126,7 +126,7 @@ impl Listing {
         self.set(State::Waits(reason));
     }
 
-    /// As [`Listing::waits`], but the API server refuses the list, so other scopes do not wait for it.
+    /// As [`Listing::waits`], but the API server answers without a list, so other scopes do not wait for it.
     pub fn refused(&self, reason: String) {
         self.set(State::Refused(reason));
     }

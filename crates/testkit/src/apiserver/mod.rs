@@ -1,4 +1,4 @@
-//! An in-process API server. [`ApiServer::client`] returns a [`kube::Client`] for it.
+//! The simulated API server, in the process of the test. [`ApiServer::client`] returns a [`kube::Client`] for it.
 //!
 //! It matches kube-apiserver in everything that the operator can observe: resourceVersions and
 //! preconditions, selectors, watches, graceful deletion, server-side apply of a status, admission,

@@ -105,7 +105,7 @@ async fn respond(mut connection: TcpStream, what: &'static [u8]) {
 }
 
 #[tokio::test]
-async fn a_write_that_reaches_no_api_server_never_left() {
+async fn a_write_that_reaches_no_api_server_is_not_sent() {
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
     let no_tls = listener(|connection| respond(connection, b"HTTP/1.1 400 Bad Request\r\n\r\n")).await;
     let proxy = listener(|connection| respond(connection, b"HTTP/1.1 502 Bad Gateway\r\n\r\n")).await;
@@ -122,7 +122,7 @@ async fn a_write_that_reaches_no_api_server_never_left() {
 }
 
 #[tokio::test]
-async fn a_write_that_times_out_while_connecting_never_left() {
+async fn a_write_that_times_out_while_connecting_is_not_sent() {
     let mute =
         listener(|mut connection| async move { while connection.read(&mut [0; 64]).await.is_ok_and(|n| n > 0) {} });
     let answer = write(config("https", &mute.await), Some(200)).await;
