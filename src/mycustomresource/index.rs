@@ -272,6 +272,17 @@ mod tests {
     }
 
     #[test]
+    fn a_friend_that_is_listed_exists_whatever_is_still_to_be_listed() {
+        let scopes = [Some("a".into()), Some("b".into())];
+        let mut index = Index::new(&scopes);
+        index.apply_resources(&scopes[0], Change::Applied(resource("one", "joe", 1)));
+        let one = ObjectKey::new("default", "one");
+        let list = Change::Snapshot { items: vec![pod("a", "joe")], version: 9 };
+        assert_eq!(index.apply_pods(&scopes[0], list), std::slice::from_ref(&one));
+        assert_eq!(index.view(&one).unwrap().1, Some(true));
+    }
+
+    #[test]
     fn a_new_spec_looks_for_another_friend() {
         let mut index = Index::new(&[]);
         index.apply_resources(&None, Change::Applied(resource("one", "joe", 1)));
