@@ -52,7 +52,7 @@ pub struct Progress {
     pub update: Update,
     /// What was reached: the most pods that have the template, and the most of those that are available.
     pub count: Count,
-    /// The time of the last progress. A pause ends the rollout, and resuming begins it anew.
+    /// The time of the last progress. A pause ends the rollout, and a resume restarts it.
     pub since: Timestamp,
 }
 

@@ -183,7 +183,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Handles a set whose template finds no room in memory: it creates nothing. If nothing else is left to do, reports and ends the pass,
+    /// Handles a set when there is no memory for its template: no pod is created. If nothing else is left to do, reports and ends the pass,
     /// because the worker has other sets to work on.
     async fn without_room(&self, view: View, plan: Plan, state: &mut SetState) -> Result<Ready, Next> {
         let others = Plan { create: Vec::new(), prepare: None, ..plan.clone() };

@@ -39,7 +39,7 @@ pub trait Controller: Send + Sync + 'static {
     /// Tasks that run as long as the process, above all the watches that feed its caches.
     fn background(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>>;
 
-    /// Whether its caches hold a first complete list. An object whose scope has not been listed is not reconciled.
+    /// Which watches have listed. An object is reconciled only once all watches of its scope have.
     fn synced(&self) -> &Synced;
 
     /// Its queue, which opens when a term begins. A watch must add a key only after [`Controller::keys`] returns it.

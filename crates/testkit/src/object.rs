@@ -1,4 +1,4 @@
-//! Functions that read JSON objects.
+//! Functions that read and build JSON objects.
 
 use serde_json::{Value, json};
 

@@ -247,7 +247,7 @@ mod tests {
         Plan { create: (0..creates).map(create).collect(), ..Plan::default() }
     }
 
-    /// What is to be read for so many creates of a set whose template has so many bytes and is not in memory.
+    /// What must be read before this many creates of a set. Its template has this many bytes and is not in memory.
     fn to_read(bytes: usize, creates: u32) -> Option<usize> {
         let mut set = testing::set(10);
         set.wanted.as_mut().unwrap().template = PodsLike::Large(bytes);

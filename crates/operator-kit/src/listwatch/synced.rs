@@ -188,7 +188,7 @@ mod tests {
         assert_eq!((covered(), synced.verdict().is_ok()), ([true, false], false));
         assert!(!subscribed.has_changed().unwrap());
         others.listed();
-        assert!(subscribed.has_changed().unwrap(), "what waits for this scope is told");
+        assert!(subscribed.has_changed().unwrap(), "subscribers learn that this scope has listed");
         assert_eq!((covered(), synced.verdict()), ([true, true], Ok(())));
     }
 

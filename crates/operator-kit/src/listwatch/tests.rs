@@ -159,7 +159,7 @@ async fn watches_that_end_immediately_are_logged() {
     logged(&asked, &["cannot watch things: the watch ends as soon as it is idle", "answers for things again"]);
 }
 
-/// A list of two pages, of which each is refused as often as it says, and how often each was asked for.
+/// A list of two pages: how often each page still fails, and how often it was requested.
 async fn pages(refused: [usize; 2]) -> (Result<(usize, u64), ReadError>, [usize; 2]) {
     let asked = Arc::new(Mutex::new([0; 2]));
     let noted = Arc::clone(&asked);

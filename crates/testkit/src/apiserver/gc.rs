@@ -47,7 +47,7 @@ impl State {
         self.objects.values().filter(is_owned).cloned().collect()
     }
 
-    /// Deletes an object all of whose owners are gone.
+    /// Deletes an object if all its owners are gone.
     fn collect(&mut self, uid: &str) {
         let Some(stored) = self.by_uid(uid).cloned() else { return };
         let owners = object::owners(&stored);

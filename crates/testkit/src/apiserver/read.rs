@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{kinds::Kind, object, request::ApiRequest, status::Status, store::State};
 
-/// A list, all of whose pages show one resourceVersion.
+/// A list. All its pages show one resourceVersion.
 pub struct List {
     version: u64,
     objects: Vec<Arc<Value>>,

@@ -88,7 +88,7 @@ impl Connection {
     ///
     /// When the server is unreachable.
     pub fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<(), Cut> {
-        // A refused connection leaves no entry in the request log, so the observers are told here.
+        // A refused connection leaves no entry in the request log, so this notifies the observers.
         let broken = self.server.with(|state| reach(state).inspect_err(|_| state.observers.delayed()))?;
         let service = TowerToHyperService::new(tower::service_fn({
             let connection = self.clone();

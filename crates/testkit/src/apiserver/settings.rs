@@ -17,7 +17,7 @@ pub struct Settings {
     pub honour_timeout: bool,
     /// The maximum number of items on a page of a list, even with a higher limit.
     pub page: usize,
-    /// Resources whose CRD is not installed.
+    /// Resources without an installed CRD.
     pub unserved: BTreeSet<&'static str>,
 }
 

@@ -44,7 +44,7 @@ struct Pod {
 }
 
 impl Pod {
-    /// The set of which it is a live pod.
+    /// The key of its set, if the pod is live.
     fn live_of(&self) -> Option<&String> {
         self.owner.as_ref().filter(|_| self.is_live)
     }
