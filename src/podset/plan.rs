@@ -229,18 +229,13 @@ impl Input<'_> {
         uids.filter(|uid| state.retry.rejected.contains(uid)).cloned()
     }
 
-    /// The finished pods that are not kept. While a delete that got no answer may still take effect, only those whose delete was rejected:
-    /// these have delays of their own. They come last, so that they do not hold up the others.
+    /// The finished pods that are not kept. Those whose delete failed come last, so that they do not hold up the others.
     fn finished_to_delete(&self) -> Vec<Deletion> {
         let (fates, rejected) = (&self.state.fates, &self.state.retry.rejected);
         let is_finished = |seen: &&Seen| seen.pod.is_finished() && !seen.is_terminating();
         let finished: Vec<&Seen> = self.view.pods.iter().filter(is_finished).collect();
-        let is_unanswered = |seen: &&Seen| fates.is_going(&seen.pod.uid) && !rejected.contains(&seen.pod.uid);
         let mut not_kept = restart_backoff::not_kept(&finished);
-        if finished.iter().any(is_unanswered) {
-            not_kept.retain(|seen| rejected.contains(&seen.pod.uid));
-        }
-        not_kept.sort_by_key(|seen| rejected.contains(&seen.pod.uid));
+        not_kept.sort_by_key(|seen| rejected.contains(&seen.pod.uid) || fates.is_going(&seen.pod.uid));
         not_kept.into_iter().map(|seen| deletion(seen, Why::Finished)).collect()
     }
 

@@ -42,6 +42,12 @@ pub async fn delete(batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut SetS
 fn handle(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut SetState, done: &mut Done) -> bool {
     let Deletion { key, uid, version, why, .. } = deletion;
     let now = batch.context.env.now();
+    let has_failed = state.fates.is_going(&uid) || state.retry.rejected.contains(&uid);
+    let deleted = match deleted {
+        // It has failed twice. Perhaps only this pod is affected, so it alone is delayed from now on.
+        Deleted::Failed { error, may_land: true } if has_failed => Deleted::Rejected { error, may_land: true },
+        other => other,
+    };
     match deleted {
         Deleted::Accepted(last) => {
             batch.change_pods(|pods, now| pods.delete_answered(&uid, last.map(|pod| *pod), now));
@@ -60,13 +66,9 @@ fn handle(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut Se
         Deleted::Failed { error, may_land } => {
             warn!(pod = %key, error, "the delete of a pod failed; trying again");
             if may_land {
-                if why == Why::Finished {
-                    // The plan waits for the fate, not for the end of a delay.
-                    state.retry.rejected.forget(&uid);
-                }
                 state.fates.deletes.insert(uid, now);
             }
-            done.has_failed |= backs_off(why, may_land);
+            done.has_failed = true;
             return false;
         }
         Deleted::Rejected { .. } if !(batch.context.rules.is_confined)(why) => {
@@ -92,12 +94,6 @@ fn handle(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut Se
     state.fates.strays.remove(&uid);
     state.retry.rejected.forget(&uid);
     true
-}
-
-/// Whether the set backs off after a failed delete. Nothing waits for a finished pod to go, so its delete is only repeated once the failed
-/// one can no longer take effect. But one that did not leave is not remembered, and without backoff would be repeated at once.
-fn backs_off(why: Why, may_land: bool) -> bool {
-    !may_land || why != Why::Finished
 }
 
 async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
@@ -154,19 +150,6 @@ pub fn proves_delete(body: &[u8], uid: &Uid) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_an_unanswered_delete_of_a_finished_pod_needs_no_wait() {
-        for (why, may_land, expected) in [
-            (Why::Finished, true, false),
-            (Why::Finished, false, true),
-            (Why::Surplus, true, true),
-            (Why::Surplus, false, true),
-            (Why::Stray, true, true),
-        ] {
-            assert_eq!(backs_off(why, may_land), expected, "{why:?} {may_land}");
-        }
-    }
 
     #[test]
     fn only_a_response_about_the_pod_proves_its_delete() {

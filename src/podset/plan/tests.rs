@@ -256,15 +256,14 @@ fn three_finished_pods_are_kept() {
 }
 
 #[test]
-fn an_unanswered_delete_of_a_finished_pod_blocks_nothing() {
+fn a_finished_pod_whose_delete_was_not_answered_is_deleted_last() {
     let finished = (0..5).map(|index| testing::pod(&nth(index)).failed(1000 + i64::from(index)));
     let view = view(1, finished.collect());
     let mut state = SetState::default();
     let plan = planned(&view, &state);
     state.fates.deletes.insert(plan.delete[0].uid.clone(), testing::now());
     let plan = planned(&view, &state);
-    assert_eq!((plan.delete.len(), plan.create.len()), (0, 1), "and no other one is deleted");
-    assert_eq!(plan.wake, Some(testing::now() + QUARANTINE), "the delete is retried");
+    assert_eq!((deleted(&plan), plan.create.len()), (vec![nth(3), nth(4)], 1));
 }
 
 #[test]

@@ -59,6 +59,23 @@ async fn two_hanging_deletes_leave_time_for_the_others() {
     server.check();
 }
 
+/// A load balancer or a broken connection ends each delete of one pod, so that no answer comes from the API server.
+#[tokio::test(start_paused = true)]
+async fn another_pod_is_deleted_if_one_delete_is_never_answered() {
+    let (server, _operator) = with_set(4, Rules::default()).await;
+    let pod = first_victim(&server);
+    server.fault(Requests::deletes("pods").named(&pod), Fault::CutBefore);
+    server.scale(NS, "web", 2);
+    server.wait_until(|s| s.live_pods(NS, "web").len() == 2, seconds(300)).await;
+    assert!(server.live_pods(NS, "web").contains(&pod));
+    server.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_finished_pods_are_deleted_if_one_delete_is_never_answered() {
+    finish_many_pods(|server, pod| server.fault(Requests::deletes("pods").named(pod), Fault::CutBefore)).await;
+}
+
 /// The last of many deletes took effect, and the watch does not show it. A read does, before another pod is deleted.
 #[tokio::test(start_paused = true)]
 async fn a_read_shows_whether_the_last_delete_took_effect() {
@@ -91,10 +108,15 @@ async fn a_rollout_replaces_the_other_pods() {
 
 #[tokio::test(start_paused = true)]
 async fn other_finished_pods_are_deleted() {
+    finish_many_pods(hang).await;
+}
+
+/// The first of many finished pods cannot be deleted.
+async fn finish_many_pods(keep: fn(&ApiServer, &str) -> FaultRule) {
     let (server, _operator) = with_set(2, Rules::default()).await;
-    let hanging = server.live_pods(NS, "web")[0].clone();
-    hang(&server, &hanging);
-    server.fail_pod(NS, &hanging);
+    let kept = server.live_pods(NS, "web")[0].clone();
+    keep(&server, &kept);
+    server.fail_pod(NS, &kept);
     for _ in 0..6 {
         ready(&server, "web", 2).await;
         // The pods run long enough to reset the backoff.

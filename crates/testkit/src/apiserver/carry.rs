@@ -212,6 +212,7 @@ impl ApiServer {
             if let Some(rule) = &rule {
                 rule.hits.fetch_add(1, Ordering::Relaxed);
                 state.coverage.hit(rule.action);
+                state.observers.hit(&request);
             }
             let (id, at) = (state.log.len(), state.clock.elapsed());
             state.observers.arrived(&request, at);

@@ -44,8 +44,8 @@ pub struct Events {
     sets: BTreeMap<String, Known>,
     /// The namespaces in which a create was rejected, or returned a pod that admission had changed.
     failed_creates: BTreeSet<String>,
-    /// The namespaces in which a delete of a pod was rejected.
-    rejected_deletes: BTreeSet<String>,
+    /// The namespaces in which a delete of a pod was rejected, or hit by a fault.
+    failed_deletes: BTreeSet<String>,
     /// Whether a request or a response was delayed on the side of a replica.
     has_delay: bool,
 }
@@ -81,7 +81,14 @@ impl Events {
             self.failed_creates.extend(is_rejected.then(|| request.namespace.clone()));
             self.known(request).confirmed += usize::from(!is_rejected);
         } else if is_of_pod(request, Verb::Delete) {
-            self.rejected_deletes.extend(is_rejected.then(|| request.namespace.clone()));
+            self.failed_deletes.extend(is_rejected.then(|| request.namespace.clone()));
+        }
+    }
+
+    /// A fault hits a request.
+    pub fn hit(&mut self, request: &ApiRequest) {
+        if is_of_pod(request, Verb::Delete) {
+            self.failed_deletes.insert(request.namespace.clone());
         }
     }
 
@@ -124,7 +131,7 @@ impl Events {
                 known.sent > known.confirmed || self.has_delay
             }
             ("FailedCreate", _) => self.failed_creates.contains(namespace),
-            ("FailedDelete", _) => self.rejected_deletes.contains(namespace),
+            ("FailedDelete", _) => self.failed_deletes.contains(namespace) || self.has_delay,
             ("PodsFailing", _) => known.has_finished,
             ("RolloutStarted" | "RolloutPaused" | "RolloutStalled" | "RolloutComplete", _) => {
                 known.templates.len() > 1 || known.is_unlabelled

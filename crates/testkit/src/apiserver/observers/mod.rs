@@ -121,6 +121,11 @@ impl Observers {
         self.deletes.received(client, object, is_gone, at);
     }
 
+    /// A fault hits a request.
+    pub fn hit(&mut self, request: &ApiRequest) {
+        self.events.hit(request);
+    }
+
     /// A request or a response was delayed on the side of a replica.
     pub fn delayed(&mut self) {
         self.events.delayed();
