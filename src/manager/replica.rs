@@ -123,6 +123,7 @@ impl Replica {
             installation: home.as_ref().map_or_else(|| identity.clone(), |home| format!("{home}/{name}")),
             instance,
             metrics: metrics.clone(),
+            stop: stop.clone(),
         };
         let sets = PodSetController::new(podset);
         show_sets(&sets, &leadership, &metrics);

@@ -7,6 +7,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Pod as PodResource;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     observe::{Caches, Effects, Observed, Pod, Set, Sets},
@@ -51,6 +52,8 @@ pub struct Parts {
     pub metrics: Metrics,
     /// The name of this installation in `status.writtenBy`: namespace and name of its Lease.
     pub installation: String,
+    /// Ends the controller.
+    pub stop: CancellationToken,
 }
 
 /// What all stages of the pipeline share.
@@ -66,6 +69,7 @@ pub struct Context {
     pub queue: Queue,
     /// Bounds the memory for large templates and for the pods created from them.
     pub templates: FairBudget,
+    pub stop: CancellationToken,
     /// The state of each set that no worker reconciles now.
     states: Mutex<HashMap<Uid, Box<SetState>>>,
 }
@@ -73,7 +77,7 @@ pub struct Context {
 impl Context {
     /// A context that has seen nothing yet.
     pub fn new(parts: Parts) -> Self {
-        let Parts { env, clients, rules, scopes, default_image, instance, metrics, installation } = parts;
+        let Parts { env, clients, rules, scopes, default_image, instance, metrics, installation, stop } = parts;
         Context {
             queue: Queue::new(env.clone(), metrics.queue(NAME)),
             recorder: Recorder::new(env.clone(), clients.write.clone(), instance),
@@ -86,6 +90,7 @@ impl Context {
             clients,
             rules,
             scopes,
+            stop,
         }
     }
 

@@ -143,7 +143,10 @@ impl TakeOver {
             slot
         };
         let scope = Some(namespace.clone());
-        let result = read_scope(context, &scope).await;
+        // The lists of a large namespace take seconds, and the next leader waits for the end of this one.
+        let Some(result) = context.stop.run_until_cancelled(read_scope(context, &scope)).await else {
+            return Err(Next::Never);
+        };
         let mut read = lock(&shared);
         std::mem::take(&mut read.waiting).into_iter().for_each(|key| context.queue.add(key, queue::READ));
         read.is_done = result.is_ok();

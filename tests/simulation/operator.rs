@@ -66,6 +66,7 @@ impl Operator {
         let writer = line::gated(&server.connection(name), &Ice::default(), WritePermit::is_valid);
         let clients =
             Clients { read: Reader::new(server.client(name), &url), write: Writer::new(writer, &url, writes) };
+        let (health, stop) = (Health::new(env.clone()), CancellationToken::new());
         let parts = Parts {
             env: env.clone(),
             clients: clients.clone(),
@@ -75,9 +76,9 @@ impl Operator {
             instance: name.to_owned(),
             metrics: metrics.clone(),
             installation: "default/podset-operator".to_owned(),
+            stop: stop.clone(),
         };
         let friends = MyCustomResourceController::new(env.clone(), clients, vec![None], &metrics);
-        let (health, stop) = (Health::new(env.clone()), CancellationToken::new());
         let context = Context { env, leadership, metrics, health, max_concurrent: AT_ONCE, stop };
         let mut operator = Operator { leader_state, context, tasks: JoinSet::new() };
         operator.run(PodSetController::new(parts));

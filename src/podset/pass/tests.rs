@@ -6,6 +6,7 @@ use http::{Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 
 use super::*;
@@ -81,6 +82,7 @@ impl Play {
             instance: String::new(),
             installation: String::new(),
             metrics: Metrics::new(env.clone()),
+            stop: CancellationToken::new(),
             env,
         }));
         let _ = reached.set(controller.clone());

@@ -1,6 +1,8 @@
 //! A new leader lists each namespace before its first write there, and no namespace waits for another. It writes nothing if there is nothing
 //! to do.
 
+use tokio::time::Instant;
+
 use super::*;
 use crate::apiserver::Status;
 
@@ -49,6 +51,17 @@ async fn a_new_leader_writes_nothing_if_there_is_nothing_to_do() {
     sleep(seconds(30)).await;
     assert_eq!(server.count(&Requests::mutating().from("b")), 0);
     assert_silent(&server, 1_500).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_lists_a_namespace_ends_at_once() {
+    let (server, mut operator) = standby(&["amber"]).await;
+    let list = server.fault(lists().of("pods").in_namespace("amber"), Fault::HoldAnswer);
+    operator.lead();
+    server.wait_until(|_| list.hits() > 0, seconds(5)).await;
+    let start = Instant::now();
+    operator.end().await;
+    assert!(start.elapsed() < seconds(1), "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
