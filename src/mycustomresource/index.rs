@@ -73,6 +73,8 @@ pub struct Index {
     /// The scopes whose pods have not been listed yet. Until all are listed, a missing friend may exist.
     unlisted: HashSet<Scope>,
     resources: BTreeMap<ObjectKey, (Resource, Pace)>,
+    /// The name of each friend, with the resources that wait for it.
+    by_friend: BTreeSet<(Arc<str>, ObjectKey)>,
     /// Name and namespace of each pod. There may be a hundred thousand.
     pods: BTreeSet<(Arc<str>, Arc<str>)>,
     namespaces: Interner,
@@ -82,7 +84,8 @@ impl Index {
     /// An empty index of these scopes.
     pub fn new(scopes: &[Scope]) -> Self {
         let unlisted = scopes.iter().cloned().collect();
-        Index { unlisted, resources: BTreeMap::new(), pods: BTreeSet::new(), namespaces: Interner::default() }
+        let (resources, by_friend, pods) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Index { unlisted, resources, by_friend, pods, namespaces: Interner::default() }
     }
 
     /// Whether there are no resources.
@@ -95,8 +98,12 @@ impl Index {
         match change {
             Change::Snapshot { items, version } => {
                 let listed: HashSet<&ObjectKey> = items.iter().map(|resource| &resource.key).collect();
-                self.resources
-                    .retain(|key, (known, _)| !in_scope(scope, key) || known.version > version || listed.contains(key));
+                let is_gone = |known: &Resource| {
+                    in_scope(scope, &known.key) && known.version <= version && !listed.contains(&known.key)
+                };
+                let known = self.resources.values().map(|(known, _)| known);
+                let gone: Vec<_> = known.filter(|known| is_gone(known)).cloned().collect();
+                gone.iter().for_each(|known| self.remove(known));
                 items.into_iter().filter_map(|resource| self.upsert(resource)).collect()
             }
             Change::Applied(resource) => self.upsert(resource).into_iter().collect(),
@@ -121,25 +128,33 @@ impl Index {
     /// Applies a state of a resource, unless a newer one is known. Returns its key if its spec or its status is new.
     fn upsert(&mut self, resource: Resource) -> Option<(ObjectKey, Trigger)> {
         let key = resource.key.clone();
-        match self.resources.get_mut(&key).filter(|(known, _)| known.uid == resource.uid) {
-            Some((known, _)) if known.version > resource.version => None,
-            Some((known, _)) => {
-                let former = std::mem::replace(known, resource);
-                let is_new = former.generation != known.generation;
-                let trigger = if is_new { queue::SPEC } else { queue::STATUS };
-                (is_new || former.status != known.status).then_some((key, trigger))
-            }
-            None => {
-                self.resources.insert(key.clone(), (resource, Pace::new(1)));
-                Some((key, queue::SPEC))
-            }
+        let known = self.resources.get(&key).map(|(known, _)| known).filter(|known| known.uid == resource.uid);
+        if known.is_some_and(|known| known.version > resource.version) {
+            return None;
         }
+        let is_new = known.is_none_or(|known| known.generation != resource.generation);
+        let is_news = is_new || known.is_some_and(|known| known.status != resource.status);
+        let pace = match self.forget(&key) {
+            Some((former, pace)) if former.uid == resource.uid => pace,
+            _ => Pace::new(1),
+        };
+        self.by_friend.extend(resource.friend.clone().map(|friend| (friend, key.clone())));
+        self.resources.insert(key.clone(), (resource, pace));
+        is_news.then_some((key, if is_new { queue::SPEC } else { queue::STATUS }))
     }
 
     fn remove(&mut self, resource: &Resource) {
         if self.pace(resource).is_some() {
-            self.resources.remove(&resource.key);
+            self.forget(&resource.key);
         }
+    }
+
+    fn forget(&mut self, key: &ObjectKey) -> Option<(Resource, Pace)> {
+        let (former, pace) = self.resources.remove(key)?;
+        if let Some(friend) = &former.friend {
+            self.by_friend.remove(&(friend.clone(), key.clone()));
+        }
+        Some((former, pace))
     }
 
     /// The pace of this resource's status, unless the resource is gone.
@@ -165,14 +180,16 @@ impl Index {
             Change::Deleted(key) => self.vanished(key, &mut changed),
             Change::Progress(_) => {}
         }
-        if changed.is_empty() && !is_complete_now {
-            return Vec::new();
+        if is_complete_now {
+            return self.by_friend.iter().map(|(_, key)| key.clone()).collect();
         }
-        let is_concerned = |resource: &Resource| {
-            resource.friend.as_ref().is_some_and(|friend| is_complete_now || changed.contains(friend))
-        };
-        let concerned = self.resources.values().filter(|(resource, _)| is_concerned(resource));
-        concerned.map(|(resource, _)| resource.key.clone()).collect()
+        changed.iter().flat_map(|name| self.friends_of(name)).cloned().collect()
+    }
+
+    /// The resources that wait for a pod of this name.
+    fn friends_of(&self, name: &Arc<str>) -> impl Iterator<Item = &ObjectKey> {
+        let from = self.by_friend.range((name.clone(), ObjectKey::new("", ""))..);
+        from.take_while(move |(friend, _)| friend == name).map(|(_, key)| key)
     }
 
     fn appeared(&mut self, ObjectKey { mut namespace, name }: ObjectKey, changed: &mut BTreeSet<Arc<str>>) {

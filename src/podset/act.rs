@@ -20,7 +20,7 @@ pub mod fuzzing {
 
 use k8s_openapi::api::core::v1::Pod as PodResource;
 use serde_json::json;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use self::batch::{Batch, decoded};
 use super::{
@@ -30,11 +30,7 @@ use super::{
     set_state::SetState,
 };
 use crate::api::{self, PodSet};
-use operator_kit::{
-    client::Answer,
-    requests,
-    text::{in_full, in_words},
-};
+use operator_kit::{client::Answer, requests, text::in_full};
 
 /// Carries out a plan.
 pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetState) -> Done {
@@ -44,10 +40,9 @@ pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetStat
     let batch = Batch::new(context, &view.set);
     let is_rolling = plan.rollout == Rollout::InProgress;
     let mut done = Done { is_creating, is_replacing, is_deleting, is_rolling, ..Done::default() };
-    let unlabelled = view.pods.iter().map(|seen| &seen.pod).filter(|pod| !pod.is_labelled);
-    state.retry.relabels.retain(&unlabelled.map(|pod| pod.uid.clone()).collect());
+    state.retry.relabels.retain(&view.pods.iter().map(|seen| seen.pod.uid.clone()).collect());
     look(batch, plan.look, state, &mut done).await;
-    relabel(batch, plan.relabel, state, &mut done).await;
+    relabel(batch, plan.relabel, state).await;
     let mut create = plan.create;
     if let Some(prepare) = plan.prepare {
         prepare::prepare(batch, view, prepare, state).await;
@@ -75,7 +70,7 @@ async fn look(batch: Batch<'_>, looks: Vec<Look>, state: &mut SetState, done: &m
         Err(error) => {
             warn!(pod = %look.key, error, "cannot read a pod whose fate is unknown");
             done.has_failed = true;
-            false
+            true
         }
     };
     batch.slow_start(looks, read, handle).await;
@@ -94,32 +89,29 @@ pub async fn read_set(context: &Context, set: &Set) -> Result<Option<Set>, Strin
     Ok(found)
 }
 
-/// Restores the watched label of pods that lost it.
-async fn relabel(batch: Batch<'_>, pods: Vec<Seen>, state: &mut SetState, done: &mut Done) {
+/// Restores the watched label of pods that lost it. Each try delays the next one for the same pod, and nothing else: something may remove
+/// the label again and again.
+async fn relabel(batch: Batch<'_>, pods: Vec<Seen>, state: &mut SetState) {
     let send = |seen: Seen| async move { (restore_label(batch, &seen.pod).await, seen) };
     let handle = |(answer, Seen { pod, .. }): (Answer, Seen)| {
-        let what = "cannot restore the label of a pod";
+        let (error, is_unchanged) = match &answer {
+            Answer::NotLeading => return false,
+            Answer::Rejected(status) => (answer.error(), !matches!(status.code, 404 | 409)),
+            answer => (answer.error(), false),
+        };
         let patched = match answer {
             Answer::Done(body) => decoded(&body).ok().filter(|pod| pod.is_labelled),
-            Answer::NotLeading => return false,
-            // The pod has not changed, so the rejection delays only this pod.
-            Answer::Rejected(status) if !matches!(status.code, 404 | 409) => {
-                let of = (&pod.key, &pod.uid, pod.version);
-                batch.delay_rejected(&mut state.retry.relabels, of, &in_words(&status), what);
-                return true;
-            }
-            answer => {
-                debug!(pod = %pod.key, error = answer.error(), "{what}");
-                None
-            }
+            _ => None,
         };
-        done.has_failed |= patched.is_none();
+        let error = error.unwrap_or_else(|| "something removes it".to_owned());
+        let of = (&pod.key, &pod.uid, pod.version);
+        batch.delay_rejected(&mut state.retry.relabels, of, &error, "the label of a pod is missing");
         batch.change_pods(|pods, now| match patched {
             Some(patched) => pods.patched(patched, now),
+            None if is_unchanged => {}
             None => pods.doubt(&pod.uid),
         });
-        // After a failure, also of an earlier read, the set backs off, and the other pods wait with it.
-        !done.has_failed
+        true
     };
     batch.slow_start(pods, send, handle).await;
 }

@@ -259,14 +259,17 @@ impl Input<'_> {
         // A new spec may fix the failure, so it gets one try at once.
         let generation = Some(set.generation);
         let is_tried = set.status.observed_generation == generation || state.retry.tried_generation == generation;
-        match replacement.filter(|next| next.due > now && is_tried) {
-            Some(next) if create.len() > at_once => {
-                let create = create.into_iter().enumerate();
-                let create = create.filter(|(place, creation)| *place < at_once || self.is_first_try(creation));
-                let create = create.map(|(_, creation)| creation).collect();
-                Plan { create, hold: Hold::Finishing, wake: soonest(plan.wake, Some(next.due)), ..plan }
-            }
-            _ => Plan { create, ..plan },
+        let held = replacement.filter(|next| next.due > now && is_tried && create.len() > at_once);
+        if held.is_some() {
+            let mut place = 0..;
+            create.retain(|creation| place.next() < Some(at_once) || self.is_first_try(creation));
+        }
+        // Names whose create failed come last, so that one that always fails holds up no other.
+        let failed = |creation: &Creation| state.fates.creates.get(&creation.name).map(|create| create.at);
+        create.sort_by_key(|creation| (failed(creation), creation.former.is_none()));
+        match held {
+            Some(next) => Plan { create, hold: Hold::Finishing, wake: soonest(plan.wake, Some(next.due)), ..plan },
+            None => Plan { create, ..plan },
         }
     }
 

@@ -192,8 +192,8 @@ pub enum Stage {
 pub struct Create {
     /// When it was given up.
     pub at: Timestamp,
-    /// Whether it may still take effect. A create that was rejected, or never sent, cannot. Its name is asked for first again: should the
-    /// rejection have been wrong, the same name makes no second pod.
+    /// Whether it may still take effect. A create that was rejected, or never sent, cannot. Its name is asked for again: should the rejection
+    /// have been wrong, the same name makes no second pod.
     pub is_unknown: bool,
 }
 

@@ -161,7 +161,7 @@ fn rejected_create(rejected: &Rejection) -> Option<Described> {
     match rejected.kind {
         RejectionKind::InvalidTemplate => Some(invalid(message)),
         RejectionKind::Forbidden | RejectionKind::Unclear => {
-            let retrying = "the API server rejects new pods; next try within about 30 s".to_owned();
+            let retrying = "the API server rejects new pods; next try within about 90 s".to_owned();
             let failure = (condition::REPLICA_FAILURE, FAILED_CREATE, message.clone());
             let others = vec![(condition::RECONCILING, "Retrying", retrying), failure];
             Some(Described { ready: NOT_READY, why: format!(": {message}"), others })
@@ -240,7 +240,7 @@ fn undeletable(view: &View, plan: &Plan, ready: usize, message: &str) -> Describ
     let may_be_too_many =
         view.pods.iter().filter(|seen| seen.is_live() && plan.rejected.contains(&seen.pod.uid)).count();
     let is_ready = ready >= plan.count.wanted && plan.count.occupied <= plan.count.wanted + may_be_too_many;
-    let retrying = "pods cannot be deleted; next try within about 30 s".to_owned();
+    let retrying = "pods cannot be deleted; next try within about 90 s".to_owned();
     let failure = (condition::REPLICA_FAILURE, FAILED_DELETE, message.to_owned());
     Described {
         ready: match plan.rollout {

@@ -110,6 +110,8 @@ impl TakeOver {
             *read = Shared::default();
         }
         let read = read.clone();
+        // The sets that were read do not need their entries any more.
+        state.rereads.retain(|_, read| !lock(read).is_done);
         state.rereads.insert(set.uid.clone(), read);
     }
 

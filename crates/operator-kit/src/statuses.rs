@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{ObjectKey, meta::Uid, requests};
 use crate::{
-    client::{Answer, Clients},
+    client::{Answer, Clients, no_object},
     listwatch::Watched,
     log_once::warn_once,
     telemetry::spans,
@@ -92,7 +92,8 @@ where
 {
     let build = || requests::apply_status::<K>(key, uid, version, status);
     match clients.write.send(&key.namespace, build).await {
-        Answer::Done(body) => match serde_json::from_slice(&body) {
+        Answer::Done(body) => match serde_json::from_slice::<Box<W>>(&body) {
+            Ok(object) if object.version() == 0 => Applied::Failed(no_object().to_string()),
             Ok(object) => Applied::Written(object),
             Err(error) => Applied::Failed(in_full(&error)),
         },

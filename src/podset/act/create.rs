@@ -143,7 +143,9 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
     let now = context.env.now();
     let Creation { name, replacements, .. } = creation;
     match created {
-        Created::Made(made, revision) => {
+        Created::Made(mut made, revision) => {
+            // A webhook may have removed the annotation.
+            made.replacements = made.replacements.max(replacements);
             let is_as_specified = handle_made(batch, *made, (name, revision), state, done);
             if is_as_specified {
                 state.retry.finishes.created(replacements);
@@ -169,7 +171,7 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
             done.has_failed = true;
             let reason = &rejection.message;
             // Only a repeated failure is reported: the first may have been a short outage, but a webhook may never answer.
-            if state.fates.creates.contains_key(&name) {
+            if !state.fates.creates.is_empty() {
                 debug!(set = %set.key, pod = name, reason, may_land, "the create of a pod failed again");
                 done.rejected_create = Some(rejection);
             } else {

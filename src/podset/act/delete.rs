@@ -23,9 +23,9 @@ enum Deleted {
     Accepted(Option<Box<Pod>>),
     /// The pod was gone already.
     Gone,
-    /// The API server rejected it, or returned an error and may still carry it out (`may_land`).
-    Rejected { error: String, may_land: bool },
-    /// It got no answer and may take effect (`may_land`), or did not leave this process.
+    /// The API server rejected it for certain.
+    Rejected(String),
+    /// It got an error or no answer, and may take effect (`may_land`). Or it did not leave this process.
     Failed { error: String, may_land: bool },
     /// This process does not lead.
     NotLeading,
@@ -42,12 +42,11 @@ pub async fn delete(batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut SetS
 fn handle(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut SetState, done: &mut Done) -> bool {
     let Deletion { key, uid, version, why, .. } = deletion;
     let now = batch.context.env.now();
+    let may_land = matches!(deleted, Deleted::Failed { may_land: true, .. });
     let has_failed = state.fates.is_going(&uid) || state.retry.rejected.contains(&uid);
-    let deleted = match deleted {
-        // It has failed twice. Perhaps only this pod is affected, so it alone is delayed from now on.
-        Deleted::Failed { error, may_land: true } if has_failed => Deleted::Rejected { error, may_land: true },
-        other => other,
-    };
+    if may_land {
+        state.fates.deletes.insert(uid.clone(), now);
+    }
     match deleted {
         Deleted::Accepted(last) => {
             batch.change_pods(|pods, now| pods.delete_answered(&uid, last.map(|pod| *pod), now));
@@ -63,22 +62,17 @@ fn handle(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut Se
             }
         }
         Deleted::Gone => batch.change_pods(|pods, now| pods.gone(&uid, now)),
-        Deleted::Failed { error, may_land } => {
+        Deleted::Failed { error, .. } if !may_land || !has_failed => {
             warn!(pod = %key, error, "the delete of a pod failed; trying again");
-            if may_land {
-                state.fates.deletes.insert(uid, now);
-            }
             done.has_failed = true;
             return false;
         }
-        Deleted::Rejected { .. } if !(batch.context.rules.is_confined)(why) => {
+        Deleted::Rejected(_) | Deleted::Failed { .. } if !(batch.context.rules.is_confined)(why) => {
             done.has_failed = true;
             return false;
         }
-        Deleted::Rejected { error, may_land } => {
-            if may_land {
-                state.fates.deletes.insert(uid.clone(), now);
-            }
+        // A second failure in a row counts as a rejection: perhaps only this pod is affected.
+        Deleted::Rejected(error) | Deleted::Failed { error, .. } => {
             let (rejected, what) = (&mut state.retry.rejected, "a pod cannot be deleted");
             let message = batch.delay_rejected(rejected, (&key, &uid, version), &error, what);
             if may_land {
@@ -100,7 +94,7 @@ async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
     let uid = (batch.context.rules.precondition)(&deletion.uid);
     let version = deletion.is_exact.then_some(deletion.version);
     let build = || requests::delete::<PodResource>(&deletion.key, uid.as_deref(), version);
-    let rejected = |words: &str, may_land| Deleted::Rejected { error: cut(words, LONGEST), may_land };
+    let rejected = |status: &Status| Deleted::Rejected(cut(&status.message, LONGEST));
     // What the answer says if a read then shows the pod, not being deleted.
     let otherwise = match batch.context.clients.write.send(&deletion.key.namespace, build).await {
         Answer::Done(body) => match accepted(&body, &deletion.uid) {
@@ -111,9 +105,11 @@ async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
             }
         },
         // Not found, another pod has the name, the pod has changed, or a webhook answers with this code. The read below tells.
-        Answer::Rejected(status) if matches!(status.code, 404 | 409) => rejected(&status.message, false),
-        Answer::Rejected(status) => return rejected(&status.message, false),
-        Answer::Unclear(status) => return rejected(&in_words(&status), true),
+        Answer::Rejected(status) if matches!(status.code, 404 | 409) => rejected(&status),
+        Answer::Rejected(status) => return rejected(&status),
+        Answer::Unclear(status) => {
+            return Deleted::Failed { error: cut(&in_words(&status), LONGEST), may_land: true };
+        }
         Answer::Unknown(error) => return Deleted::Failed { error, may_land: true },
         Answer::NotSent(error) => return Deleted::Failed { error, may_land: false },
         Answer::NotLeading => return Deleted::NotLeading,

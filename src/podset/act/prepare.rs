@@ -41,6 +41,12 @@ struct Stored {
     data: Option<Box<RawValue>>,
 }
 
+impl Watched for Stored {
+    fn version(&self) -> u64 {
+        self.metadata.version()
+    }
+}
+
 impl Stored {
     /// The template, if this is a ControllerRevision of the set. Its content may be anything.
     fn template(&self, set: &Uid) -> Option<PodTemplate> {

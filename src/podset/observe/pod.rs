@@ -138,9 +138,12 @@ impl Seen {
 
     /// Takes in a newer state of the same pod. An answer that shows it does not end `is_missing`.
     pub fn update(&mut self, mut pod: Arc<Pod>, now: Timestamp) {
-        // If somebody removes the label, the pod still has its template.
+        // If somebody removes the label or the annotation, the pod still has its template, and replaces as many.
         if pod.revision.is_none() && self.pod.revision.is_some() {
             Arc::make_mut(&mut pod).revision = self.pod.revision;
+        }
+        if pod.replacements < self.pod.replacements {
+            Arc::make_mut(&mut pod).replacements = self.pod.replacements;
         }
         // Our own clock dates what we see happen: the node's clock may be minutes off.
         if pod.is_finished() {

@@ -128,6 +128,12 @@ impl PodTemplate {
 #[serde(from = "SetWire")]
 pub struct Whole(pub Set);
 
+impl Watched for Whole {
+    fn version(&self) -> u64 {
+        self.0.version
+    }
+}
+
 impl Watched for Set {
     fn version(&self) -> u64 {
         self.version

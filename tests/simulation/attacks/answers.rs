@@ -160,6 +160,27 @@ async fn creates_of_unknown_fate_are_reported_and_retried() {
     }
 }
 
+/// Creates of one name always fail. The other pods must not wait for it.
+#[tokio::test(start_paused = true)]
+async fn a_name_whose_creates_fail_holds_up_no_other() {
+    for fault in [Fault::Refuse(Status::of_code(403)), Fault::Refuse(Status::of_code(504)), Fault::CutBefore] {
+        let (server, operator) = with_set(3, Rules::default()).await;
+        let pods = server.live_pods(NS, "web");
+        operator.end().await;
+        server.fault(Requests::creates("pods").named(&pods[0]), fault);
+        for pod in &pods {
+            server.kill_pod(NS, pod);
+        }
+        sleep(100).await;
+        let _operator = Operator::leader(&server, "b", Rules::default());
+        server.wait_until(|s| s.live_pods(NS, "web").len() == 2, seconds(60)).await;
+        server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
+        sleep(1).await;
+        server.wait_until(|s| s.live_pods(NS, "web").len() == 2, seconds(60)).await;
+        server.check();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn pods_created_after_a_webhook_recovers_count_as_a_scale_up() {
     let (server, _operator) = server_and_leader();

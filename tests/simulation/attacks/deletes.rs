@@ -1,5 +1,6 @@
 //! A12: the API server rejects every delete of one pod.
 
+use podset_operator::api;
 use serde_json::json;
 
 use super::*;
@@ -152,22 +153,65 @@ async fn an_undecided_delete_affects_only_its_pod() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_label_cannot_be_restored_blocks_nothing() {
+    for fault in [
+        Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected")),
+        Fault::Refuse(Status::of_code(409)),
+        Fault::Refuse(Status::of_code(504)),
+        Fault::CutBefore,
+    ] {
+        let (server, _operator) = with_set(3, Rules::default()).await;
+        let pods = server.live_pods(NS, "web");
+        let rule = server.fault(Requests::all().verb(Verb::Patch).of("pods"), fault);
+        server.strip_label(NS, &pods[0]);
+        sleep(40).await;
+        for pod in &pods[1..] {
+            server.kill_pod(NS, pod);
+            assert!(becomes_ready(&server, "web", 3, 3).await);
+            sleep(40).await;
+        }
+        assert!(rule.hits() < 12, "retried with backoff: {}", rule.hits());
+        rule.remove();
+        sleep(40).await;
+        assert_eq!(server.pod(NS, &pods[0])["metadata"]["labels"][api::LABEL_MANAGED_BY], "podset-operator");
+        server.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_label_that_is_always_removed_is_restored_once_per_second() {
+    let (server, _operator) = with_set(1, Rules::default()).await;
+    let pod = only_pod(&server, "web");
+    for _ in 0..200 {
+        if !server.pod(NS, &pod)["metadata"]["labels"][api::LABEL_MANAGED_BY].is_null() {
+            server.strip_label(NS, &pod);
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let restored = server.count(&Requests::all().verb(Verb::Patch).of("pods"));
+    assert!((5..=11).contains(&restored), "{restored}");
+}
+
+/// The API server executes the delete, and answers with an error.
+#[tokio::test(start_paused = true)]
+async fn one_failed_delete_is_not_reported() {
+    let (server, _operator) = with_set(3, Rules::default()).await;
+    server.fault(Requests::deletes("pods").first(1), Fault::ExecuteThenError(504));
+    server.scale(NS, "web", 2);
+    at_rest(&server, "web", 2).await;
+    assert_eq!(server.events(NS, "FailedDelete").len(), 0);
+}
+
+/// One pod cannot be read. The fates of others are read all the same.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_cannot_be_read_holds_up_no_other() {
     let (server, _operator) = with_set(3, Rules::default()).await;
     let pods = server.live_pods(NS, "web");
-    let rejection = Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected"));
-    let rule = server.fault(Requests::all().verb(Verb::Patch).of("pods"), rejection);
-    server.strip_label(NS, &pods[0]);
-    sleep(40).await;
-    for pod in &pods[1..] {
-        server.kill_pod(NS, pod);
-        assert!(becomes_ready(&server, "web", 3, 3).await);
-        sleep(40).await;
+    server.fault(Requests::all().verb(Verb::Get).of("pods").named(&pods[0]), Fault::Refuse(Status::of_code(503)));
+    for pod in &pods[..2] {
+        server.strip_label(NS, pod);
     }
-    assert!(rule.hits() < 12, "retried with backoff: {}", rule.hits());
-    rule.remove();
-    sleep(40).await;
-    let pod = server.get(&PODS, NS, &pods[0]);
-    assert_eq!(pod["metadata"]["labels"]["app.kubernetes.io/managed-by"], "podset-operator");
+    server.kill_pod(NS, &pods[1]);
+    server.wait_until(|s| s.live_pods(NS, "web").len() == 3, seconds(60)).await;
     server.check();
 }
 

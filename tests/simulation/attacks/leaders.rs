@@ -89,7 +89,7 @@ async fn a4_spec() -> ApiServer {
     sleep(1).await;
     server.watches().of("b").on("podsets").stall();
     server.scale(NS, "web", 1);
-    at_rest(&server, "web", 1).await;
+    ready(&server, "web", 1).await;
     a.end().await;
     b.lead();
     sleep(400).await;

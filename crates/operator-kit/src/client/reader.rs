@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use super::traced::{Destination, Traced};
 use crate::{
     budget::Budget,
+    listwatch::Watched,
     text::{in_full, in_words},
 };
 use leadership::answer::is_absent;
@@ -60,6 +61,11 @@ fn error_without_status(code: StatusCode, text: &str) -> kube::Error {
     let message = words.join(" ").chars().take(SHOWN_CHARACTERS).collect::<String>();
     let message = if message.is_empty() { "without a reason" } else { &message };
     kube::Error::Api(Status::failure(message, &code.to_string()).with_code(code.as_u16()).boxed())
+}
+
+/// The error of an answer that should contain an object.
+pub fn no_object() -> serde_json::Error {
+    serde::de::Error::custom("the answer does not contain an object with a resourceVersion")
 }
 
 /// The Status in this body. Any object decodes as a Status, because all its fields are optional, so it must have a code or be a failure.
@@ -130,10 +136,12 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// As [`Reader::read`].
-    pub async fn read_one<T: DeserializeOwned>(&self, request: Request<Vec<u8>>) -> Result<Option<T>, ReadError> {
+    /// As [`Reader::read`], and if the answer is no object.
+    pub async fn read_one<T: Watched>(&self, request: Request<Vec<u8>>) -> Result<Option<T>, ReadError> {
         let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        match self.read(request).await {
+        match self.read::<T>(request).await {
+            // A proxy before the API server may answer anything.
+            Ok(object) if object.version() == 0 => Err(kube::Error::SerdeError(no_object()).into()),
             Ok(object) => Ok(Some(object)),
             Err(ReadError::Api(kube::Error::Api(status))) if is_absent(&status, &name) => Ok(None),
             Err(error) => Err(error),
@@ -152,13 +160,25 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::DynamicObject;
+    use serde::Deserialize;
     use serde_json::json;
 
     use super::*;
+    use crate::meta::Meta;
+
+    #[derive(Debug, Deserialize)]
+    struct Object {
+        metadata: Meta,
+    }
+
+    impl Watched for Object {
+        fn version(&self) -> u64 {
+            self.metadata.version()
+        }
+    }
 
     /// Reads the pod `web-1` and gets this response.
-    async fn read(code: u16, body: &str) -> Result<Option<DynamicObject>, ReadError> {
+    async fn read(code: u16, body: &str) -> Result<Option<Object>, ReadError> {
         let body = body.to_owned();
         let service = tower::service_fn(move |_: Request<Body>| {
             let answer = Response::builder().status(code).body(Body::from(body.clone().into_bytes()));
@@ -186,6 +206,14 @@ mod tests {
         ] {
             read(404, &body).await.expect_err(&body);
         }
+    }
+
+    #[tokio::test]
+    async fn only_an_object_with_a_version_is_one() {
+        for body in ["{}", r#"{"metadata": {}}"#, r#"{"kind": "Status", "metadata": {}, "status": "Success"}"#] {
+            read(200, body).await.expect_err(body);
+        }
+        assert!(read(200, r#"{"metadata": {"name": "web-1", "resourceVersion": "7"}}"#).await.unwrap().is_some());
     }
 
     #[tokio::test]

@@ -17,6 +17,9 @@ use tokio_util::{
 use super::source::Watched;
 use crate::client::{Reader, response_error, status};
 
+/// The longest line. etcd stores at most a few MiB for an object.
+const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
+
 /// How many bytes of an error response are read.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
@@ -34,7 +37,8 @@ pub async fn events<T: Watched>(
         return Err(response_error(head.status, &beginning(body).await));
     }
     let bytes = StreamReader::new(body.into_data_stream().map_err(io::Error::other));
-    let lines = FramedRead::new(bytes, LinesCodec::new()).try_filter(|line| ready(!line.is_empty()));
+    let lines = FramedRead::new(bytes, LinesCodec::new_with_max_length(MAX_LINE_BYTES))
+        .try_filter(|line| ready(!line.is_empty()));
     Ok(lines.scan((), |(), line| ready(event(line))))
 }
 

@@ -82,7 +82,13 @@ where
                     break;
                 }
                 Err(error) if is_disconnected(&error) => backoff.wait_quietly(&error).await,
-                Err(error) => backoff.wait(&error).await,
+                Err(error) => {
+                    backoff.wait(&error).await;
+                    // Watches keep failing. A list shows at least what has happened meanwhile.
+                    if backoff.is_longest() {
+                        break;
+                    }
+                }
             }
         }
     }
@@ -173,6 +179,8 @@ where
 fn is_gone(error: &ReadError) -> bool {
     match error {
         ReadError::Api(kube::Error::Api(status)) if status.code == 410 || status.reason == "Expired" => true,
+        // The next watch may be as silent.
+        ReadError::Timeout(SILENCE_TIMEOUT) => true,
         // The line was not an event, or the resource is gone: a list shows the cause.
         ReadError::Api(kube::Error::SerdeError(_)) => true,
         error => is_missing(error),
@@ -182,11 +190,6 @@ fn is_gone(error: &ReadError) -> bool {
 /// Whether the connection broke, or could not be made.
 fn is_disconnected(error: &ReadError) -> bool {
     matches!(error, ReadError::Api(kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_)))
-}
-
-/// Whether the API server answered without a list. It may do so forever, for example if the namespace and its Role are gone.
-fn is_answer(error: &ReadError) -> bool {
-    matches!(error, ReadError::Api(kube::Error::Api(_) | kube::Error::SerdeError(_)))
 }
 
 /// Consecutive failures: the wait before the next try, and what was logged.
@@ -204,6 +207,11 @@ struct WatchBackoff<'a> {
 impl<'a> WatchBackoff<'a> {
     fn new(source: &Source, env: &'a Env, listing: &'a Listing) -> Self {
         WatchBackoff { what: source.what, env, listing, wait: BACKOFF.0, logged: LogOnce::default(), is_gone: false }
+    }
+
+    /// Whether the next wait is the longest one.
+    fn is_longest(&self) -> bool {
+        self.wait >= BACKOFF.1
     }
 
     /// The failures are over.
@@ -243,12 +251,7 @@ impl<'a> WatchBackoff<'a> {
     /// Logs each new failure once as a warning, and waits.
     async fn wait(&mut self, error: &ReadError) {
         let (failure, cause) = (explain(self.what, error), in_full(error));
-        let reason = format!("{failure}; see the log");
-        if is_answer(error) {
-            self.listing.refused(reason);
-        } else {
-            self.listing.waits(reason);
-        }
+        self.listing.failed(format!("{failure}; see the log"));
         warn_once!(self.logged.note(&cause), error = cause, "{failure}; trying again");
         // Once the CRDs are installed, the operator should start soon.
         if is_missing(error) {

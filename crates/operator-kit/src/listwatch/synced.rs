@@ -1,7 +1,7 @@
 //! Whether each watch of a controller has returned a complete list, and if not, why.
 //!
-//! A scope that the API server refuses to list, for example because its Role is gone, must not stop the others. A controller begins without
-//! it, and its objects wait until it has listed.
+//! A scope that cannot be listed, for example because its Role is gone, must not stop the others. A controller begins without it, and its
+//! objects wait until it has listed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::source::Scope;
 use crate::{lock, object_key::ObjectKey};
 
-/// Becomes true once at least one scope has listed completely, and each other one has too or is refused. Clones share it.
+/// Becomes true once at least one scope has listed completely, and each other one has too or has failed. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Synced {
     shared: Arc<Shared>,
@@ -34,10 +34,10 @@ struct Watches(BTreeMap<&'static str, State>);
 enum State {
     /// It has not begun.
     NotStarted,
-    /// Why it has not listed yet.
+    /// It has begun, and waits for this.
     Waits(String),
-    /// Why the API server answers without a list.
-    Refused(String),
+    /// Why the last list or watch failed.
+    Failed(String),
     /// The cache holds a list.
     Listed,
 }
@@ -47,8 +47,8 @@ impl Watches {
         self.0.values().all(|state| *state == State::Listed)
     }
 
-    fn are_refused(&self) -> bool {
-        self.0.values().any(|state| matches!(state, State::Refused(_)))
+    fn have_failed(&self) -> bool {
+        self.0.values().any(|state| matches!(state, State::Failed(_)))
     }
 }
 
@@ -61,7 +61,7 @@ impl Synced {
     /// Registers the watch of `what` in `scope`, which has not listed yet, and returns its state.
     pub fn watch(&self, what: &'static str, scope: &Scope) -> Listing {
         let listing = Listing { synced: self.clone(), what, scope: scope.clone() };
-        listing.waits(format!("waiting for the first list of {what}"));
+        listing.set(State::Waits(format!("waiting for the first list of {what}")));
         listing
     }
 
@@ -86,7 +86,7 @@ impl Synced {
         let states = scopes.values().flat_map(|watches| watches.0.values());
         let reasons: BTreeSet<&str> = states
             .filter_map(|state| match state {
-                State::Waits(why) | State::Refused(why) => Some(why.as_str()),
+                State::Waits(why) | State::Failed(why) => Some(why.as_str()),
                 State::NotStarted | State::Listed => None,
             })
             .collect();
@@ -121,14 +121,10 @@ impl Listing {
         self.set(State::Listed);
     }
 
-    /// Reports why the watch has not listed yet. After the first list this has no effect: the cache stays synced.
-    pub fn waits(&self, reason: String) {
-        self.set(State::Waits(reason));
-    }
-
-    /// As [`Listing::waits`], but the API server answers without a list, so other scopes do not wait for it.
-    pub fn refused(&self, reason: String) {
-        self.set(State::Refused(reason));
+    /// Reports why the list or watch failed. Other scopes then do not wait for it. After the first list this has no effect: the cache stays
+    /// synced.
+    pub fn failed(&self, reason: String) {
+        self.set(State::Failed(reason));
     }
 
     fn set(&self, state: State) {
@@ -142,7 +138,7 @@ impl Listing {
         watches.insert(self.what, state);
         let is_synced = self.synced.all_registered(&scopes)
             && scopes.values().any(Watches::are_listed)
-            && scopes.values().all(|watches| watches.are_listed() || watches.are_refused());
+            && scopes.values().all(|watches| watches.are_listed() || watches.have_failed());
         // Once synced, it stays so.
         synced.send_if_modified(|synced| {
             let was_synced = std::mem::replace(synced, *synced || is_synced);
@@ -167,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_that_is_refused_stops_no_other() {
+    fn a_scope_that_fails_stops_no_other() {
         let synced = Synced::new(4);
         let [here, there] = ["a", "b"].map(|namespace| Some(namespace.into()));
         let [pods, sets] = ["pods", "podsets"].map(|what| synced.watch(what, &here));
@@ -175,14 +171,14 @@ mod tests {
         let (mut subscribed, forbidden) = (synced.subscribe(), "forbidden".to_owned());
         let covered = || ["a", "b"].map(|namespace| synced.covers(&ObjectKey::new(namespace, "web")));
         let mut is_synced = |expected| assert_eq!(*subscribed.borrow_and_update(), expected);
-        others.refused(forbidden.clone());
+        others.failed(forbidden.clone());
         is_synced(false);
         pods.listed();
-        sets.refused(forbidden.clone());
+        sets.failed(forbidden.clone());
         is_synced(false); // No scope has listed completely.
         sets.listed();
         is_synced(true);
-        others.waits("the API server is away".to_owned());
+        others.failed("the API server is away".to_owned());
         other_sets.listed();
         is_synced(true);
         assert_eq!((covered(), synced.verdict().is_ok()), ([true, false], false));
@@ -193,13 +189,12 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_that_does_not_answer_is_waited_for() {
+    fn a_scope_that_has_not_failed_yet_is_waited_for() {
         let synced = Synced::new(2);
         let [here, there] = ["a", "b"].map(|namespace| synced.watch("pods", &Some(namespace.into())));
         here.listed();
-        there.waits("the API server is away".to_owned());
         assert!(!*synced.subscribe().borrow());
-        there.refused("forbidden".to_owned());
+        there.failed("the API server did not answer".to_owned());
         assert!(*synced.subscribe().borrow());
     }
 
@@ -210,17 +205,17 @@ mod tests {
         let (pods, sets) = (synced.watch("pods", &None), synced.watch("podsets", &Some("a".into())));
         pods.not_started();
         assert_eq!(synced.verdict(), Err("waiting for the first list of podsets".to_owned()));
-        pods.waits("waiting for the first list of pods".to_owned());
+        let pods = synced.watch("pods", &None);
         let others = synced.watch("podsets", &Some("b".into()));
         let waiting = "waiting for the first list of pods; waiting for the first list of podsets";
         assert_eq!(synced.verdict(), Err(waiting.to_owned()));
         pods.listed();
-        sets.waits("the CRD is missing".to_owned());
-        others.waits("the CRD is missing".to_owned());
+        sets.failed("the CRD is missing".to_owned());
+        others.failed("the CRD is missing".to_owned());
         assert_eq!(synced.verdict(), Err("the CRD is missing".to_owned()));
         sets.listed();
         others.listed();
-        pods.waits("the API server is away".to_owned());
+        pods.failed("the API server is away".to_owned());
         assert_eq!(synced.verdict(), Ok(()), "the caches were complete once");
     }
 }

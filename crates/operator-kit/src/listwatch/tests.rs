@@ -153,6 +153,19 @@ async fn a_quiet_watch_that_is_cut_restarts_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_silent_watch_is_followed_by_a_list() {
+    let asked = asked(400, |_| (200, "", 1000)).await;
+    assert_eq!(asked.lists, [0, 1505, 3010]);
+    assert_eq!(asked.watches, asked.lists);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_any_watch_the_lists_go_on() {
+    let asked = asked(100, |_| (403, "no", 0)).await;
+    assert_eq!(asked.lists, [0, 155, 305, 455, 605, 755, 905], "at the longest waits");
+}
+
+#[tokio::test(start_paused = true)]
 async fn watches_that_end_immediately_are_logged() {
     let asked = asked(70, |number| if number <= 4 { (200, "", 0) } else { (200, "", 60) }).await;
     assert_eq!((&asked.lists[..], &asked.watches[..5]), (&[0][..], &[0, 5, 15, 35, 75][..]));

@@ -125,7 +125,7 @@ async fn a_controller_is_ready_when_its_caches_are() {
     let caches = || health.readiness().get("idle-caches").cloned().expect("its caches are checked");
     let _running = run(controller, context);
     assert_eq!(caches(), Err("waiting for the first list of things".to_owned()), "before the first poll");
-    listing.waits("the API server is away".to_owned());
+    listing.failed("the API server is away".to_owned());
     assert_eq!(caches(), Err("the API server is away".to_owned()));
     listing.listed();
     assert_eq!(caches(), Ok(()), "it does not need to lead");

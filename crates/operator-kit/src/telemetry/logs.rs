@@ -15,7 +15,7 @@ use tracing_serde::fields::AsMap;
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
     field::RecordFields,
-    filter::LevelFilter,
+    filter::{Builder, LevelFilter},
     fmt::{
         FmtContext, FormatEvent, FormatFields,
         format::{DefaultFields, Writer},
@@ -67,7 +67,7 @@ impl Directives {
         // EnvFilter takes an unknown word for a module, so a misspelt level would log nothing.
         let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
         let is_plausible = |part: &str| part.contains(['=', '[']) || is_level(part);
-        match EnvFilter::try_new(text) {
+        match parser().parse(text) {
             Ok(_) if text.split(',').all(is_plausible) => Ok(Directives(text.to_owned())),
             _ => {
                 Err("give error, warn, info, debug or trace, or directives as in RUST_LOG: info,hyper=debug".to_owned())
@@ -112,7 +112,12 @@ impl Level {
 fn filter(directives: &Directives) -> EnvFilter {
     let Directives(wanted) = directives;
     let duplicates = "kube_client=off,kube_leader_election=off,opentelemetry=off,rustls_platform_verifier=off";
-    EnvFilter::new(format!("{duplicates},{wanted},{}=off", spans::TARGET))
+    parser().parse_lossy(format!("{duplicates},{wanted},{}=off", spans::TARGET))
+}
+
+/// Field values are no regular expressions: a short one can take all memory.
+fn parser() -> Builder {
+    EnvFilter::builder().with_regex(false).with_default_directive(LevelFilter::ERROR.into())
 }
 
 fn format(chosen: Option<LogFormat>, is_in_pod: bool) -> LogFormat {

@@ -23,7 +23,7 @@ fn undeletable_pods_are_reported_and_do_not_make_the_set_unready() {
     let conditions = conditions_with(three(), &["a"], Plan::default());
     let expected = [
         "Ready=True/AllPodsReady: 3 of 2 pods are ready; pods cannot be deleted: no",
-        "Reconciling=True/Retrying: pods cannot be deleted; next try within about 30 s",
+        "Reconciling=True/Retrying: pods cannot be deleted; next try within about 90 s",
         "ReplicaFailure=True/FailedDelete: no",
     ];
     assert_eq!(conditions, expected);

@@ -129,6 +129,12 @@ fn directives_have_no_spaces() {
     }
 }
 
+/// They could take all memory: `[{a=.*b........................}]` has 16 million states.
+#[test]
+fn field_values_are_no_regular_expressions() {
+    assert!(Directives::read("info,[{a=(}]=debug").is_ok());
+}
+
 #[test]
 fn the_default_format_is_json_in_a_pod_and_text_elsewhere() {
     assert_eq!([format(None, true), format(None, false)], [LogFormat::Json, LogFormat::Text]);
