@@ -134,11 +134,6 @@ pub enum Hold {
 }
 
 impl Plan {
-    /// Whether it asks for a write.
-    pub fn has_writes(&self) -> bool {
-        !(self.create.is_empty() && self.delete.is_empty() && self.relabel.is_empty())
-    }
-
     /// Whether it creates pods for a set that may be gone. There are two signs: pods were lost since the last status or pass, perhaps
     /// because the set is being deleted, or other pods have its names, perhaps because the set was recreated.
     pub fn creates_in_doubt(&self, set: &Set, state: &SetState) -> bool {
@@ -153,6 +148,7 @@ impl Plan {
 
     /// Whether it asks for anything.
     pub fn has_work(&self) -> bool {
-        self.has_writes() || !self.look.is_empty() || self.prepare.is_some()
+        let has_writes = !(self.create.is_empty() && self.delete.is_empty() && self.relabel.is_empty());
+        has_writes || !self.look.is_empty() || self.prepare.is_some()
     }
 }
