@@ -102,8 +102,8 @@ impl Index {
                     in_scope(scope, &known.key) && known.version <= version && !listed.contains(&known.key)
                 };
                 let known = self.resources.values().map(|(known, _)| known);
-                let gone: Vec<_> = known.filter(|known| is_gone(known)).cloned().collect();
-                gone.iter().for_each(|known| self.remove(known));
+                let gone: Vec<_> = known.filter(|known| is_gone(known)).map(|known| known.key.clone()).collect();
+                gone.iter().for_each(|key| drop(self.forget(key)));
                 items.into_iter().filter_map(|resource| self.upsert(resource)).collect()
             }
             Change::Applied(resource) => self.upsert(resource).into_iter().collect(),

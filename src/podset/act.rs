@@ -40,9 +40,10 @@ pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetStat
     let batch = Batch::new(context, &view.set);
     let is_rolling = plan.rollout == Rollout::InProgress;
     let mut done = Done { is_creating, is_replacing, is_deleting, is_rolling, ..Done::default() };
-    state.retry.relabels.retain(&view.pods.iter().map(|seen| seen.pod.uid.clone()).collect());
+    let unlabelled = view.pods.iter().map(|seen| &seen.pod).filter(|pod| !pod.is_labelled);
+    state.retry.relabels.retain(&unlabelled.map(|pod| pod.uid.clone()).collect());
     look(batch, plan.look, state, &mut done).await;
-    relabel(batch, plan.relabel, state).await;
+    relabel(batch, plan.relabel, state, &mut done).await;
     let mut create = plan.create;
     if let Some(prepare) = plan.prepare {
         prepare::prepare(batch, view, prepare, state).await;
@@ -57,6 +58,7 @@ pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetStat
 /// Reads pods whose fate is unknown.
 async fn look(batch: Batch<'_>, looks: Vec<Look>, state: &mut SetState, done: &mut Done) {
     let read = |look: Look| async move { (batch.read_pod(&look.key).await, look) };
+    let mut failures = 0;
     let handle = |(found, look): (Result<Option<Pod>, String>, Look)| match found {
         Ok(found) => {
             batch.change_pods(|pods, now| pods.looked_up(&look.key, look.sought.as_ref(), found, now));
@@ -70,7 +72,9 @@ async fn look(batch: Batch<'_>, looks: Vec<Look>, state: &mut SetState, done: &m
         Err(error) => {
             warn!(pod = %look.key, error, "cannot read a pod whose fate is unknown");
             done.has_failed = true;
-            true
+            // One pod that cannot be read holds up no other.
+            failures += 1;
+            failures < 2
         }
     };
     batch.slow_start(looks, read, handle).await;
@@ -89,28 +93,35 @@ pub async fn read_set(context: &Context, set: &Set) -> Result<Option<Set>, Strin
     Ok(found)
 }
 
-/// Restores the watched label of pods that lost it. Each try delays the next one for the same pod, and nothing else: something may remove
-/// the label again and again.
-async fn relabel(batch: Batch<'_>, pods: Vec<Seen>, state: &mut SetState) {
+/// Restores the watched label of pods that lost it.
+async fn relabel(batch: Batch<'_>, pods: Vec<Seen>, state: &mut SetState, done: &mut Done) {
     let send = |seen: Seen| async move { (restore_label(batch, &seen.pod).await, seen) };
     let handle = |(answer, Seen { pod, .. }): (Answer, Seen)| {
-        let (error, is_unchanged) = match &answer {
+        let error = answer.error().unwrap_or_else(|| "the answer does not contain the pod with its label".to_owned());
+        let is_unchanged = match answer {
             Answer::NotLeading => return false,
-            Answer::Rejected(status) => (answer.error(), !matches!(status.code, 404 | 409)),
-            answer => (answer.error(), false),
+            Answer::Done(body) => match decoded(&body) {
+                Ok(patched) if patched.is_labelled => {
+                    batch.change_pods(|pods, now| pods.relabelled(patched, now));
+                    return true;
+                }
+                _ => false,
+            },
+            // The pod has changed: once it is read, it is tried again.
+            Answer::Rejected(status) if matches!(status.code, 404 | 409) => {
+                done.has_failed = true;
+                batch.change_pods(|pods, _| pods.doubt(&pod.uid));
+                return true;
+            }
+            Answer::Rejected(_) => true,
+            Answer::Unclear(_) | Answer::Unknown(_) | Answer::NotSent(_) => false,
         };
-        let patched = match answer {
-            Answer::Done(body) => decoded(&body).ok().filter(|pod| pod.is_labelled),
-            _ => None,
-        };
-        let error = error.unwrap_or_else(|| "something removes it".to_owned());
+        // The failure delays only this pod.
         let of = (&pod.key, &pod.uid, pod.version);
-        batch.delay_rejected(&mut state.retry.relabels, of, &error, "the label of a pod is missing");
-        batch.change_pods(|pods, now| match patched {
-            Some(patched) => pods.patched(patched, now),
-            None if is_unchanged => {}
-            None => pods.doubt(&pod.uid),
-        });
+        batch.delay_rejected(&mut state.retry.relabels, of, &error, "cannot restore the label of a pod");
+        if !is_unchanged {
+            batch.change_pods(|pods, _| pods.doubt(&pod.uid));
+        }
         true
     };
     batch.slow_start(pods, send, handle).await;

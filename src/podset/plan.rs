@@ -115,8 +115,10 @@ impl Input<'_> {
     fn wake(&self) -> Option<Timestamp> {
         let Input { view: View { pods, .. }, state, now, .. } = *self;
         let look = pods.iter().filter_map(Seen::look_at).filter(|at| *at > now).min();
-        let relabel = |Seen { pod, .. }: &Seen| state.retry.relabels.waits_until(&pod.uid, pod.version, now);
-        let relabel = pods.iter().filter_map(relabel).min();
+        let rejected = |Seen { pod, .. }: &Seen| state.retry.relabels.waits_until(&pod.uid, pod.version, now);
+        let unlabelled = || pods.iter().filter(|seen| !seen.pod.is_labelled);
+        let relabel_at = unlabelled().filter_map(Seen::relabel_at).filter(|at| *at > now);
+        let relabel = unlabelled().filter_map(rejected).chain(relabel_at).min();
         let overdue = self.ending().filter_map(Seen::overdue_at).filter(|at| *at > now).min();
         let fates = state.fates.next_overdue(now, self.quarantine);
         let min_ready = self.view.set.wanted.as_ref().map_or(0, |wanted| wanted.update.min_ready);
@@ -148,7 +150,9 @@ impl Input<'_> {
         };
         let may_get_it = |seen: &&Seen| {
             let Pod { uid, version, .. } = &*seen.pod;
-            !state.fates.strays.contains_key(uid) && state.retry.relabels.waits_until(uid, *version, now).is_none()
+            !state.fates.strays.contains_key(uid)
+                && state.retry.relabels.waits_until(uid, *version, now).is_none()
+                && seen.relabel_at().is_none_or(|at| at <= now)
         };
         self.view.pods.iter().filter(lacks_label).filter(may_get_it).cloned().collect()
     }
@@ -264,34 +268,29 @@ impl Input<'_> {
             let mut place = 0..;
             create.retain(|creation| place.next() < Some(at_once) || self.is_first_try(creation));
         }
-        // Names whose create failed come last, so that one that always fails holds up no other.
-        let failed = |creation: &Creation| state.fates.creates.get(&creation.name).map(|create| create.at);
-        create.sort_by_key(|creation| (failed(creation), creation.former.is_none()));
         match held {
             Some(next) => Plan { create, hold: Hold::Finishing, wake: soonest(plan.wake, Some(next.due)), ..plan },
             None => Plan { create, ..plan },
         }
     }
 
-    /// First the names of earlier creates without a pod. All of those that may still take effect are repeated, because they count already.
-    /// Then the lowest free names.
+    /// First the names whose create may still take effect: all of them, because they count already. Then the lowest free names. Names whose
+    /// create was rejected keep their places but come last, so that one that is always rejected holds up no other.
     fn creations(&self, missing: usize) -> Vec<Creation> {
         let Input { state, names, .. } = *self;
         let creation = |name, is_repeated| Creation { name, replacements: 0, is_repeated, former: None };
-        let mut creations = Vec::new();
-        let mut left = missing;
-        for (name, create) in &state.fates.creates {
-            let is_absent = !names.is_known(name) && (create.is_unknown || !names.is_resting(name));
-            if is_absent && (create.is_unknown || left > 0) {
-                creations.push(creation(name.clone(), create.is_unknown));
-                left -= usize::from(!create.is_unknown);
-            }
-        }
-        let is_free =
-            |name: &String| !names.is_known(name) && !names.is_resting(name) && !state.fates.creates.contains_key(name);
-        let free = (0..).map(|index| names.nth(index)).filter(is_free);
-        creations.extend(free.take(left).map(|name| creation(name, false)));
-        creations
+        let creates = &state.fates.creates;
+        let unknown = creates.iter().filter(|(name, create)| create.is_unknown && !names.is_known(name));
+        let is_free = |name: &String| !names.is_known(name) && !names.is_resting(name);
+        let mut rejected: Vec<_> =
+            creates.iter().filter(|(name, create)| !create.is_unknown && is_free(name)).collect();
+        rejected.sort_by_key(|(_, create)| create.at);
+        rejected.truncate(missing);
+        let new = (0..).map(|index| names.nth(index)).filter(|name| is_free(name) && !creates.contains_key(name));
+        let new = new.take(missing - rejected.len());
+        let rejected = rejected.into_iter().map(|(name, _)| creation(name.clone(), false));
+        let repeated = unknown.map(|(name, _)| creation(name.clone(), true));
+        repeated.chain(new.map(|name| creation(name, false))).chain(rejected).collect()
     }
 }
 

@@ -161,7 +161,7 @@ fn rejected_create(rejected: &Rejection) -> Option<Described> {
     match rejected.kind {
         RejectionKind::InvalidTemplate => Some(invalid(message)),
         RejectionKind::Forbidden | RejectionKind::Unclear => {
-            let retrying = "the API server rejects new pods; next try within about 90 s".to_owned();
+            let retrying = "the API server rejects new pods; next try within about 30 s".to_owned();
             let failure = (condition::REPLICA_FAILURE, FAILED_CREATE, message.clone());
             let others = vec![(condition::RECONCILING, "Retrying", retrying), failure];
             Some(Described { ready: NOT_READY, why: format!(": {message}"), others })

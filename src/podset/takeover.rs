@@ -110,8 +110,6 @@ impl TakeOver {
             *read = Shared::default();
         }
         let read = read.clone();
-        // The sets that were read do not need their entries any more.
-        state.rereads.retain(|_, read| !lock(read).is_done);
         state.rereads.insert(set.uid.clone(), read);
     }
 
@@ -149,11 +147,20 @@ impl TakeOver {
         let Some(result) = context.stop.run_until_cancelled(read_scope(context, &scope)).await else {
             return Err(Next::Never);
         };
-        let mut read = lock(&shared);
-        std::mem::take(&mut read.waiting).into_iter().for_each(|key| context.queue.add(key, queue::READ));
-        read.is_done = result.is_ok();
-        read.is_begun = read.is_done;
-        result.map_err(|error| Next::Retry(read.tries.failed(context, &scope, &error)))
+        let result = {
+            let mut read = lock(&shared);
+            std::mem::take(&mut read.waiting).into_iter().for_each(|key| context.queue.add(key, queue::READ));
+            read.is_done = result.is_ok();
+            read.is_begun = read.is_done;
+            result.map_err(|error| Next::Retry(read.tries.failed(context, &scope, &error)))
+        };
+        if result.is_ok() {
+            // The read counts for the whole namespace, and the sets that needed it no longer do.
+            let mut state = lock(&self.state);
+            state.rereads.retain(|_, read| !Arc::ptr_eq(read, &shared));
+            state.namespaces.insert(namespace.clone(), shared);
+        }
+        result
     }
 
     /// Lists all sets, to learn which of them are older than the term. As long as a scope cannot be listed, any set may be older: that is

@@ -141,7 +141,7 @@ async fn create_one(
 fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut SetState, done: &mut Done) -> bool {
     let Batch { context, set, .. } = batch;
     let now = context.env.now();
-    let Creation { name, replacements, .. } = creation;
+    let Creation { name, replacements, is_repeated, .. } = creation;
     match created {
         Created::Made(mut made, revision) => {
             // A webhook may have removed the annotation.
@@ -171,7 +171,7 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
             done.has_failed = true;
             let reason = &rejection.message;
             // Only a repeated failure is reported: the first may have been a short outage, but a webhook may never answer.
-            if !state.fates.creates.is_empty() {
+            if state.fates.creates.contains_key(&name) {
                 debug!(set = %set.key, pod = name, reason, may_land, "the create of a pod failed again");
                 done.rejected_create = Some(rejection);
             } else {
@@ -182,6 +182,8 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
             } else {
                 state.fates.create_rejected(&name, now);
             }
+            // If only one name is unknown, perhaps only this one is affected.
+            return is_repeated && state.fates.unknown().count() == 1;
         }
         Created::Unread(error) => {
             warn!(set = %set.key, pod = name, error, "cannot read whether a pod was created");

@@ -34,16 +34,22 @@ enum Deleted {
 /// Deletes pods.
 pub async fn delete(batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut SetState, done: &mut Done) {
     let send = |deletion: Deletion| async move { (delete_one(batch, &deletion).await, deletion) };
-    let handle = |(deleted, deletion)| handle(batch, deleted, deletion, state, done);
+    let have_failed = !state.fates.deletes.is_empty() || state.retry.rejected.message().is_some();
+    let handle = |(deleted, deletion)| handle(batch, (deleted, deletion), have_failed, state, done);
     batch.slow_start(deletions, send, handle).await;
 }
 
-/// Handles the answer to a delete. Returns whether the next one may be sent.
-fn handle(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut SetState, done: &mut Done) -> bool {
+/// Handles the answer to a delete. `have_failed`: deletes of this set failed before this pass. Returns whether the next one may be sent.
+fn handle(
+    batch: Batch<'_>,
+    (deleted, deletion): (Deleted, Deletion),
+    have_failed: bool,
+    state: &mut SetState,
+    done: &mut Done,
+) -> bool {
     let Deletion { key, uid, version, why, .. } = deletion;
     let now = batch.context.env.now();
     let may_land = matches!(deleted, Deleted::Failed { may_land: true, .. });
-    let has_failed = state.fates.is_going(&uid) || state.retry.rejected.contains(&uid);
     if may_land {
         state.fates.deletes.insert(uid.clone(), now);
     }
@@ -62,7 +68,7 @@ fn handle(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut Se
             }
         }
         Deleted::Gone => batch.change_pods(|pods, now| pods.gone(&uid, now)),
-        Deleted::Failed { error, .. } if !may_land || !has_failed => {
+        Deleted::Failed { error, .. } if !may_land || !have_failed => {
             warn!(pod = %key, error, "the delete of a pod failed; trying again");
             done.has_failed = true;
             return false;
@@ -71,7 +77,7 @@ fn handle(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut Se
             done.has_failed = true;
             return false;
         }
-        // A second failure in a row counts as a rejection: perhaps only this pod is affected.
+        // After the first failure, each one counts as a rejection: perhaps only this pod is affected.
         Deleted::Rejected(error) | Deleted::Failed { error, .. } => {
             let (rejected, what) = (&mut state.retry.rejected, "a pod cannot be deleted");
             let message = batch.delay_rejected(rejected, (&key, &uid, version), &error, what);

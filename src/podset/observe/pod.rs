@@ -10,6 +10,9 @@ use operator_kit::{ObjectKey, meta::Uid};
 /// A write that the watch has not confirmed for so long is looked up.
 const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
+/// The pause before a label that was restored is restored again.
+const RELABEL_PAUSE: SignedDuration = SignedDuration::from_secs(1);
+
 /// How long after its grace period a pod may take to end before people hear of it.
 const OVERDUE: SignedDuration = SignedDuration::from_secs(10);
 
@@ -105,6 +108,8 @@ pub struct Seen {
     /// Our delete was answered at this time. No event takes this back, because a deletion cannot be undone. Only a later read does, if it
     /// shows that the pod is not being deleted.
     pub delete_answered: Option<CompactTime>,
+    /// When its label was last restored.
+    pub relabelled: Option<CompactTime>,
     /// The watch no longer shows it and did not show its deletion: the pod may be gone, or only its label.
     pub is_missing: bool,
     /// Our delete of this state was rejected. A newer state may be without the protection.
@@ -128,6 +133,7 @@ impl Seen {
             pod,
             unconfirmed_since: None,
             delete_answered: None,
+            relabelled: None,
             is_missing: false,
             delete_rejected: false,
             finished_since,
@@ -138,12 +144,9 @@ impl Seen {
 
     /// Takes in a newer state of the same pod. An answer that shows it does not end `is_missing`.
     pub fn update(&mut self, mut pod: Arc<Pod>, now: Timestamp) {
-        // If somebody removes the label or the annotation, the pod still has its template, and replaces as many.
+        // If somebody removes the label, the pod still has its template.
         if pod.revision.is_none() && self.pod.revision.is_some() {
             Arc::make_mut(&mut pod).revision = self.pod.revision;
-        }
-        if pod.replacements < self.pod.replacements {
-            Arc::make_mut(&mut pod).replacements = self.pod.replacements;
         }
         // Our own clock dates what we see happen: the node's clock may be minutes off.
         if pod.is_finished() {
@@ -155,7 +158,21 @@ impl Seen {
         if pod.ready_since != self.pod.ready_since {
             self.seen_ready = pod.ready_since.map(|_| now.into());
         }
+        let replacements = self.pod.replacements;
         self.pod = pod;
+        self.raise_replacements(replacements);
+    }
+
+    /// The pod replaces at least as many finished ones in a row, even if somebody removes its annotation.
+    pub fn raise_replacements(&mut self, replacements: u32) {
+        if self.pod.replacements < replacements {
+            Arc::make_mut(&mut self.pod).replacements = replacements;
+        }
+    }
+
+    /// When its label may be restored again, if something removes it each time.
+    pub fn relabel_at(&self) -> Option<Timestamp> {
+        self.relabelled.map(|at| Timestamp::from(at) + RELABEL_PAUSE)
     }
 
     /// Marks the pod as missing: as of this version, the watch no longer shows it.

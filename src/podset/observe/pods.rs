@@ -255,7 +255,9 @@ impl Pods {
 
     /// A create of ours was answered with this pod, in its first state. The answer may contain less than an event of the watch.
     pub fn created(&mut self, pod: Pod, now: Timestamp) {
-        if self.index.get(&pod.uid).is_some() {
+        if let Some(seen) = self.index.get_mut(&pod.uid) {
+            // A webhook may have removed the annotation.
+            seen.raise_replacements(pod.replacements);
             return;
         }
         let uid = pod.uid.clone();
@@ -314,9 +316,13 @@ impl Pods {
         }
     }
 
-    /// A patch of ours was answered with this pod.
-    pub fn patched(&mut self, pod: Pod, now: Timestamp) {
+    /// We have restored the label of this pod.
+    pub fn relabelled(&mut self, pod: Pod, now: Timestamp) {
+        let uid = pod.uid.clone();
         self.upsert(pod, false, now);
+        if let Some(seen) = self.index.get_mut(&uid) {
+            seen.relabelled = Some(now.into());
+        }
     }
 
     /// The known state of this pod may be wrong: only a read can tell.

@@ -1,6 +1,9 @@
 //! A9, and other responses to a create: webhooks that change pods, rejections, quotas, namespaces that terminate.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 use operator_kit::telemetry::metrics::Format::OpenMetrics;
 use serde_json::{Value, json};
@@ -179,6 +182,32 @@ async fn a_name_whose_creates_fail_holds_up_no_other() {
         server.wait_until(|s| s.live_pods(NS, "web").len() == 2, seconds(60)).await;
         server.check();
     }
+}
+
+/// All creates of an outage may still take effect. The fewer names they have, the sooner their fates are known.
+#[tokio::test(start_paused = true)]
+async fn an_outage_leaves_few_names_unknown() {
+    let (server, _operator) = server_and_leader();
+    let cut = server.fault(Requests::creates("pods"), Fault::CutBefore);
+    server.create_podset(NS, "web", 6);
+    sleep(55).await;
+    let creates = server.requests(&Requests::creates("pods"));
+    let names: BTreeSet<_> = creates.iter().map(|create| object::name(&create.request.body).to_owned()).collect();
+    assert!(names.len() <= 3, "{names:?}");
+    cut.remove();
+    at_rest(&server, "web", 6).await;
+}
+
+/// A short outage hits several creates in flight.
+#[tokio::test(start_paused = true)]
+async fn one_failure_of_several_creates_is_not_reported() {
+    let (server, _operator) = with_set(3, Rules::default()).await;
+    let sent = AtomicU32::new(0);
+    let some = Requests::creates("pods").when(move |_| (3..5).contains(&sent.fetch_add(1, Ordering::Relaxed)));
+    server.fault(some, Fault::CutBefore);
+    server.scale(NS, "web", 10);
+    at_rest(&server, "web", 10).await;
+    assert_eq!(server.events(NS, "FailedCreate").len(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -155,7 +155,6 @@ async fn an_undecided_delete_affects_only_its_pod() {
 async fn a_pod_whose_label_cannot_be_restored_blocks_nothing() {
     for fault in [
         Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected")),
-        Fault::Refuse(Status::of_code(409)),
         Fault::Refuse(Status::of_code(504)),
         Fault::CutBefore,
     ] {

@@ -401,6 +401,10 @@ async fn a_rejected_template_does_not_block_pods_of_the_former_one() {
         sleep(120).await;
         let expected = if code == 403 { "a a a a" } else { "a a a a a" };
         assert_eq!(versions(&server), expected, "{code}");
+        // By now, creates of some names have failed.
+        server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
+        sleep(120).await;
+        assert_eq!(versions(&server), expected, "{code}");
         server.check();
     }
 }

@@ -76,6 +76,23 @@ async fn other_finished_pods_are_deleted_if_one_delete_is_never_answered() {
     finish_many_pods(|server, pod| server.fault(Requests::deletes("pods").named(pod), Fault::CutBefore)).await;
 }
 
+/// All deletes fail, and no other request.
+#[tokio::test(start_paused = true)]
+async fn many_deletes_that_fail_are_reported_and_delay_no_creates() {
+    for fault in [Fault::Refuse(Status::of_code(504)), Fault::CutBefore] {
+        let (server, _operator) = with_set(10, Rules::default()).await;
+        server.fault(Requests::deletes("pods"), fault);
+        server.scale(NS, "web", 3);
+        sleep(20).await;
+        assert!(condition(&server, "ReplicaFailure").starts_with("True/FailedDelete"));
+        assert_eq!(server.events(NS, "FailedDelete").len(), 1);
+        sleep(300).await;
+        server.scale(NS, "web", 12);
+        assert!(becomes_ready(&server, "web", 12, 3).await);
+        server.check();
+    }
+}
+
 /// The last of many deletes took effect, and the watch does not show it. A read does, before another pod is deleted.
 #[tokio::test(start_paused = true)]
 async fn a_read_shows_whether_the_last_delete_took_effect() {

@@ -36,6 +36,9 @@ const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// A watch counts as dead after this time without an event. Bookmarks come about once a minute.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(150);
 
+/// After this time without news from watches, a list is made.
+const SILENCE_LIMIT: SignedDuration = SignedDuration::from_secs(150);
+
 /// A watch that has lived for this time works, even without an event.
 const STEADY: Duration = Duration::from_secs(5);
 
@@ -68,11 +71,13 @@ where
                 continue;
             }
         };
+        let mut current_at = env.now();
         loop {
             let before = version;
             let end = watch(&reader, &source, &mut version, &mut sink, &mut backoff).await;
             if version > before {
                 backoff.recovered();
+                current_at = env.now();
             }
             match end {
                 Ok(()) if version > before => {}
@@ -84,8 +89,8 @@ where
                 Err(error) if is_disconnected(&error) => backoff.wait_quietly(&error).await,
                 Err(error) => {
                     backoff.wait(&error).await;
-                    // Watches keep failing. A list shows at least what has happened meanwhile.
-                    if backoff.is_longest() {
+                    // Watches stay silent, or keep failing. A list shows at least what has happened meanwhile.
+                    if env.now().duration_since(current_at) >= SILENCE_LIMIT {
                         break;
                     }
                 }
@@ -179,8 +184,6 @@ where
 fn is_gone(error: &ReadError) -> bool {
     match error {
         ReadError::Api(kube::Error::Api(status)) if status.code == 410 || status.reason == "Expired" => true,
-        // The next watch may be as silent.
-        ReadError::Timeout(SILENCE_TIMEOUT) => true,
         // The line was not an event, or the resource is gone: a list shows the cause.
         ReadError::Api(kube::Error::SerdeError(_)) => true,
         error => is_missing(error),
@@ -207,11 +210,6 @@ struct WatchBackoff<'a> {
 impl<'a> WatchBackoff<'a> {
     fn new(source: &Source, env: &'a Env, listing: &'a Listing) -> Self {
         WatchBackoff { what: source.what, env, listing, wait: BACKOFF.0, logged: LogOnce::default(), is_gone: false }
-    }
-
-    /// Whether the next wait is the longest one.
-    fn is_longest(&self) -> bool {
-        self.wait >= BACKOFF.1
     }
 
     /// The failures are over.

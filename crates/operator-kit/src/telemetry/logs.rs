@@ -117,7 +117,7 @@ fn filter(directives: &Directives) -> EnvFilter {
 
 /// Field values are no regular expressions: a short one can take all memory.
 fn parser() -> Builder {
-    EnvFilter::builder().with_regex(false).with_default_directive(LevelFilter::ERROR.into())
+    EnvFilter::builder().with_regex(false)
 }
 
 fn format(chosen: Option<LogFormat>, is_in_pod: bool) -> LogFormat {

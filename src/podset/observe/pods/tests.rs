@@ -90,7 +90,7 @@ fn a_pod_that_ended_before_its_create_response_stays_gone() {
     hear(&mut cache, Change::Deleted(testing::pod("a").version(22).terminating().0));
     cache.created(testing::pod("a").version(20).0, testing::now());
     cache.looked_up(&key("a"), None, Some(testing::pod("a").version(21).0), testing::now());
-    cache.patched(testing::pod("a").version(21).0, testing::now());
+    cache.relabelled(testing::pod("a").version(21).0, testing::now());
     assert_eq!(live(&cache).len(), 0, "no late response brings it back");
     assert!(cache.is_resting(&key("a"), testing::now()));
 }
@@ -102,7 +102,7 @@ fn an_old_state_changes_nothing() {
     cache.looked_up(&key("a"), None, Some(testing::pod("a").uid("first").version(20).0), testing::now());
     hear(&mut cache, Change::Deleted(testing::pod("a").uid("first").version(41).terminating().0));
     assert_eq!(&*cache.of(&set())[0].pod.uid, "second");
-    cache.patched(testing::pod("a").uid("second").version(29).terminating().0, testing::now());
+    cache.relabelled(testing::pod("a").uid("second").version(29).terminating().0, testing::now());
     assert_eq!(live(&cache), ["a"]);
 }
 
@@ -165,7 +165,7 @@ fn a_late_loss_of_the_label_does_not_bring_a_deleted_pod_back() {
     let pod = |version| testing::pod("a").version(version);
     let mut cache = cache([pod(10)], 10);
     look(&mut cache, "a", Some(pod(11).unlabelled().0));
-    cache.patched(pod(12).0, testing::now());
+    cache.relabelled(pod(12).0, testing::now());
     cache.delete_answered(&"uid-of-a".into(), Some(pod(13).terminating().0), testing::now());
     for change in [Change::Deleted(pod(11).0), Change::Applied(pod(12).0), Change::Applied(pod(13).terminating().0)] {
         hear(&mut cache, change);
@@ -234,7 +234,7 @@ fn a_pod_that_leaves_the_selector_is_looked_up() {
     look(&mut cache, "a", Some(found));
     assert!(!cache.of(&set())[0].is_missing);
     assert_eq!(live(&cache), ["a"]);
-    cache.patched(testing::pod("a").version(12).0, testing::now());
+    cache.relabelled(testing::pod("a").version(12).0, testing::now());
     hear(&mut cache, Change::Applied(testing::pod("a").version(12).0));
     assert_eq!(cache.of(&set())[0].look_at(), None, "the watch shows it again");
 
@@ -271,7 +271,7 @@ fn no_older_response_confirms_a_pod_that_the_watch_lost() {
     for lost in [Change::Snapshot { items: vec![], version: 30 }, deleted] {
         let answers = [
             |cache: &mut Pods, _: Seen| cache.created(pod(), testing::now()),
-            |cache: &mut Pods, _: Seen| cache.patched(pod(), testing::now()),
+            |cache: &mut Pods, _: Seen| cache.relabelled(pod(), testing::now()),
             |cache: &mut Pods, _: Seen| cache.apply_list(&None, vec![pod()], HashSet::new(), 25, testing::now()),
             |cache: &mut Pods, _: Seen| cache.looked_up(&key("a"), None, Some(pod()), testing::now()),
             |cache: &mut Pods, sought: Seen| cache.looked_up(&key("a"), Some(&sought), Some(pod()), testing::now()),
@@ -340,7 +340,7 @@ fn a_listed_pod_that_is_known_in_this_state_need_not_be_kept() {
     assert!(!cache.knows(&testing::pod("a").version(5).unlabelled().0), "no watch shows it");
     assert!(!cache.knows(&testing::pod("b").version(5).0));
     let patched = testing::pod("c").version(11).0;
-    cache.patched(patched.clone(), testing::now());
+    cache.relabelled(patched.clone(), testing::now());
     assert!(!cache.knows(&patched), "the watch has not reached this version");
     cache.apply_list(&None, vec![], HashSet::from([known.uid]), 20, testing::now());
     assert_eq!(live(&cache), ["a"], "and c is not in the list");
