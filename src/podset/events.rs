@@ -57,7 +57,7 @@ pub fn creates_rejected(rejected: &Rejection, announced: Option<&Rejection>, sto
     is_news.then(|| warning(status::FAILED_CREATE, "Create", &format!("{what}: {}", rejected.message)))
 }
 
-/// The API server rejects deletes, with this message.
+/// Pods cannot be deleted, for this reason.
 pub fn deletes_rejected(message: &str) -> Event {
     warning(status::FAILED_DELETE, "Delete", &format!("Pods cannot be deleted: {message}"))
 }

@@ -1,4 +1,4 @@
-//! Deletes that the API server rejected. No I/O.
+//! Deletes that the API server rejected, or did not answer again and again. No I/O. Both are called rejections here.
 //!
 //! A rejection delays one pod only: the plan skips it until its delay ends. A new leader starts without this state and learns it again.
 

@@ -266,9 +266,9 @@ pub struct Retry {
     pub backoff: Option<Backoff>,
     /// The wait because the namespace is being deleted: no pod is created.
     pub rest: Option<Backoff>,
-    /// Deletes that the API server rejected.
+    /// Deletes that the API server rejected, or did not answer again and again.
     pub rejected: RejectedDeletes,
-    /// Restores of the watched label that the API server rejected.
+    /// Restores of the watched label that failed.
     pub relabels: RejectedDeletes,
     /// The pods that finished, and what waits to be created in their place.
     pub finishes: Finishes,

@@ -235,7 +235,7 @@ fn invalid(message: &str) -> Described {
     Described { ready: INVALID, why: format!(": {message}"), others: vec![stalled, failure] }
 }
 
-/// The conditions while the API server rejects deletes.
+/// The conditions while pods cannot be deleted.
 fn undeletable(view: &View, plan: &Plan, ready: usize, message: &str) -> Described {
     let may_be_too_many =
         view.pods.iter().filter(|seen| seen.is_live() && plan.rejected.contains(&seen.pod.uid)).count();

@@ -155,7 +155,7 @@ impl TakeOver {
             result.map_err(|error| Next::Retry(read.tries.failed(context, &scope, &error)))
         };
         if result.is_ok() {
-            // The read counts for the whole namespace, and the sets that needed it no longer do.
+            // It counts for the whole namespace, so the sets that needed it are forgotten.
             let mut state = lock(&self.state);
             state.rereads.retain(|_, read| !Arc::ptr_eq(read, &shared));
             state.namespaces.insert(namespace.clone(), shared);

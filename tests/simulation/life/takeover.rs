@@ -53,6 +53,34 @@ async fn a_new_leader_writes_nothing_if_there_is_nothing_to_do() {
     assert_silent(&server, 1_500).await;
 }
 
+/// A set that begins to wait for terminations is read. That counts for its namespace, also after a set of another namespace was read.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_was_read_for_one_set_is_not_read_again() {
+    let server = ApiServer::new(1);
+    for namespace in ["amber", "blue"] {
+        for set in sets() {
+            server.create_podset(namespace, &set, 2);
+        }
+    }
+    let first = Operator::leader(&server, "a", Rules::default());
+    sleep(seconds(10)).await;
+    first.end().await;
+    let _second = Operator::leader(&server, "b", Rules::default());
+    sleep(seconds(5)).await;
+    for namespace in ["amber", "blue"] {
+        server.wait_for_termination(namespace, "web-0");
+        sleep(seconds(5)).await;
+    }
+    let amber = || server.count(&lists().in_namespace("amber"));
+    assert_eq!(amber(), 2, "its sets and its pods");
+    for set in sets() {
+        server.kill_pod("amber", &server.live_pods("amber", &set)[0]);
+    }
+    sleep(seconds(5)).await;
+    assert!(sets().all(|set| server.live_pods("amber", &set).len() == 2));
+    assert_eq!(amber(), 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_lists_a_namespace_ends_at_once() {
     let (server, mut operator) = standby(&["amber"]).await;

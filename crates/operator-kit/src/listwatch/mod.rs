@@ -36,9 +36,6 @@ const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// A watch counts as dead after this time without an event. Bookmarks come about once a minute.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// After this time without news from watches, a list is made.
-const SILENCE_LIMIT: SignedDuration = SignedDuration::from_secs(150);
-
 /// A watch that has lived for this time works, even without an event.
 const STEADY: Duration = Duration::from_secs(5);
 
@@ -71,13 +68,14 @@ where
                 continue;
             }
         };
-        let mut current_at = env.now();
+        // When the version was last raised.
+        let mut raised = env.now();
         loop {
             let before = version;
             let end = watch(&reader, &source, &mut version, &mut sink, &mut backoff).await;
             if version > before {
                 backoff.recovered();
-                current_at = env.now();
+                raised = env.now();
             }
             match end {
                 Ok(()) if version > before => {}
@@ -90,7 +88,7 @@ where
                 Err(error) => {
                     backoff.wait(&error).await;
                     // Watches stay silent, or keep failing. A list shows at least what has happened meanwhile.
-                    if env.now().duration_since(current_at) >= SILENCE_LIMIT {
+                    if env.now().duration_since(raised).unsigned_abs() >= SILENCE_TIMEOUT {
                         break;
                     }
                 }
