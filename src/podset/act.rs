@@ -43,7 +43,7 @@ pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetStat
     let unlabelled = view.pods.iter().map(|seen| &seen.pod).filter(|pod| !pod.is_labelled);
     state.retry.relabels.retain(&unlabelled.map(|pod| pod.uid.clone()).collect());
     look(batch, plan.look, state, &mut done).await;
-    relabel(batch, plan.relabel, state, &mut done).await;
+    relabel(batch, plan.relabel, state).await;
     let mut create = plan.create;
     if let Some(prepare) = plan.prepare {
         prepare::prepare(batch, view, prepare, state).await;
@@ -94,7 +94,7 @@ pub async fn read_set(context: &Context, set: &Set) -> Result<Option<Set>, Strin
 }
 
 /// Restores the watched label of pods that lost it.
-async fn relabel(batch: Batch<'_>, pods: Vec<Seen>, state: &mut SetState, done: &mut Done) {
+async fn relabel(batch: Batch<'_>, pods: Vec<Seen>, state: &mut SetState) {
     let send = |seen: Seen| async move { (restore_label(batch, &seen.pod).await, seen) };
     let handle = |(answer, Seen { pod, .. }): (Answer, Seen)| {
         let error = answer.error().unwrap_or_else(|| "the answer does not contain the pod with its label".to_owned());
@@ -107,13 +107,8 @@ async fn relabel(batch: Batch<'_>, pods: Vec<Seen>, state: &mut SetState, done: 
                 }
                 _ => false,
             },
-            // The pod has changed: once it is read, it is tried again.
-            Answer::Rejected(status) if matches!(status.code, 404 | 409) => {
-                done.has_failed = true;
-                batch.change_pods(|pods, _| pods.doubt(&pod.uid));
-                return true;
-            }
-            Answer::Rejected(_) => true,
+            // With 404 and 409, the pod may have changed.
+            Answer::Rejected(status) => !matches!(status.code, 404 | 409),
             Answer::Unclear(_) | Answer::Unknown(_) | Answer::NotSent(_) => false,
         };
         // The failure delays only this pod.

@@ -22,6 +22,9 @@ use super::{
 };
 use operator_kit::meta::Uid;
 
+/// With so many names whose create may still take effect, these are tried first.
+const MOST_UNKNOWN: usize = 3;
+
 /// The input of a plan.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
@@ -267,6 +270,10 @@ impl Input<'_> {
         if held.is_some() {
             let mut place = 0..;
             create.retain(|creation| place.next() < Some(at_once) || self.is_first_try(creation));
+        }
+        // One that is never answered must hold up no other. But in an outage, few names should become unknown.
+        if state.fates.unknown().count() < MOST_UNKNOWN {
+            create.sort_by_key(|creation| (creation.former.is_none(), creation.is_repeated));
         }
         match held {
             Some(next) => Plan { create, hold: Hold::Finishing, wake: soonest(plan.wake, Some(next.due)), ..plan },

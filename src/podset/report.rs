@@ -220,7 +220,8 @@ fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState
     let set = &view.set;
     // Not yet while strays are to be deleted, or if a failed try has changed nothing so far but may still take effect.
     let has_strays = state.has_pending_strays();
-    let is_over = |burst: &mut Burst| !has_strays && (plan.hold != Hold::Failure || burst.from != plan.count.live);
+    let may_change = plan.hold == Hold::Failure || !state.fates.deletes.is_empty();
+    let is_over = |burst: &mut Burst| !has_strays && (!may_change || burst.from != plan.count.live);
     let burst = state.reports.burst.take_if(is_over);
     let ended = state.reports.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
     let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::work_done(&burst, live)).collect();

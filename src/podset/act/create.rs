@@ -141,7 +141,7 @@ async fn create_one(
 fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut SetState, done: &mut Done) -> bool {
     let Batch { context, set, .. } = batch;
     let now = context.env.now();
-    let Creation { name, replacements, is_repeated, .. } = creation;
+    let Creation { name, replacements, .. } = creation;
     match created {
         Created::Made(mut made, revision) => {
             // A webhook may have removed the annotation.
@@ -182,8 +182,6 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
             } else {
                 state.fates.create_rejected(&name, now);
             }
-            // If only one name is unknown, perhaps only this one is affected.
-            return is_repeated && state.fates.unknown().count() == 1;
         }
         Created::Unread(error) => {
             warn!(set = %set.key, pod = name, error, "cannot read whether a pod was created");

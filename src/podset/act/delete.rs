@@ -34,12 +34,13 @@ enum Deleted {
 /// Deletes pods.
 pub async fn delete(batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut SetState, done: &mut Done) {
     let send = |deletion: Deletion| async move { (delete_one(batch, &deletion).await, deletion) };
-    let have_failed = !state.fates.deletes.is_empty() || state.retry.rejected.message().is_some();
+    let is_going = |deletion: &Deletion| state.fates.is_going(&deletion.uid);
+    let have_failed = state.retry.rejected.message().is_some() || deletions.iter().any(is_going);
     let handle = |(deleted, deletion)| handle(batch, (deleted, deletion), have_failed, state, done);
     batch.slow_start(deletions, send, handle).await;
 }
 
-/// Handles the answer to a delete. `have_failed`: deletes of this set failed before this pass. Returns whether the next one may be sent.
+/// Handles the answer to a delete. `have_failed`: some of these deletes have failed before. Returns whether the next one may be sent.
 fn handle(
     batch: Batch<'_>,
     (deleted, deletion): (Deleted, Deletion),

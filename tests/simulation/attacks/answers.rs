@@ -166,7 +166,12 @@ async fn creates_of_unknown_fate_are_reported_and_retried() {
 /// Creates of one name always fail. The other pods must not wait for it.
 #[tokio::test(start_paused = true)]
 async fn a_name_whose_creates_fail_holds_up_no_other() {
-    for fault in [Fault::Refuse(Status::of_code(403)), Fault::Refuse(Status::of_code(504)), Fault::CutBefore] {
+    for fault in [
+        Fault::Refuse(Status::of_code(403)),
+        Fault::Refuse(Status::of_code(504)),
+        Fault::Delay(seconds(3_600)),
+        Fault::CutBefore,
+    ] {
         let (server, operator) = with_set(3, Rules::default()).await;
         let pods = server.live_pods(NS, "web");
         operator.end().await;

@@ -155,6 +155,7 @@ async fn an_undecided_delete_affects_only_its_pod() {
 async fn a_pod_whose_label_cannot_be_restored_blocks_nothing() {
     for fault in [
         Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected")),
+        Fault::Refuse(Status::of_code(409)),
         Fault::Refuse(Status::of_code(504)),
         Fault::CutBefore,
     ] {
@@ -194,10 +195,27 @@ async fn a_label_that_is_always_removed_is_restored_once_per_second() {
 #[tokio::test(start_paused = true)]
 async fn one_failed_delete_is_not_reported() {
     let (server, _operator) = with_set(3, Rules::default()).await;
-    server.fault(Requests::deletes("pods").first(1), Fault::ExecuteThenError(504));
-    server.scale(NS, "web", 2);
-    at_rest(&server, "web", 2).await;
+    server.fault(Requests::deletes("pods").first(2), Fault::ExecuteThenError(504));
+    for replicas in [2, 1] {
+        server.scale(NS, "web", replicas);
+        ready(&server, "web", usize::try_from(replicas).unwrap()).await;
+        sleep(5).await;
+    }
     assert_eq!(server.events(NS, "FailedDelete").len(), 0);
+    assert_eq!(server.events(NS, "ScaledDown").len(), 2);
+}
+
+/// The first delete does not arrive. The second one takes effect without a response, and the watch shows it later.
+#[tokio::test(start_paused = true)]
+async fn a_scale_down_without_a_response_is_reported() {
+    let (server, _operator) = with_set(3, Rules::default()).await;
+    server.watches().of("a").on("pods").delay(std::time::Duration::from_millis(300));
+    server.fault(Requests::deletes("pods").first(1), Fault::CutBefore);
+    server.fault(Requests::deletes("pods"), Fault::ExecuteThenCut);
+    server.scale(NS, "web", 2);
+    ready(&server, "web", 2).await;
+    sleep(5).await;
+    assert_eq!(server.events(NS, "ScaledDown").len(), 1);
 }
 
 /// One pod cannot be read. The fates of others are read all the same.

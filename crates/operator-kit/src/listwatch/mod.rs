@@ -97,7 +97,8 @@ where
     }
 }
 
-/// Watches from `version` on until the watch ends, and updates `version`. When the watch has lived for [`STEADY`], the failures are over.
+/// Watches from `version` on until the watch ends, and updates `version`. When the watch has lived for [`STEADY`], the failures are over,
+/// unless watches were silent.
 async fn watch<T>(
     reader: &Reader,
     source: &Source,
@@ -113,7 +114,9 @@ where
     if let Ok(end) = tokio::time::timeout(STEADY, following.as_mut()).await {
         return end;
     }
-    backoff.recovered();
+    if !backoff.is_silent {
+        backoff.recovered();
+    }
     following.await
 }
 
@@ -203,17 +206,28 @@ struct WatchBackoff<'a> {
     logged: LogOnce,
     /// Whether a watch has been gone since the last success.
     is_gone: bool,
+    /// Whether a watch has been silent since the last event.
+    is_silent: bool,
 }
 
 impl<'a> WatchBackoff<'a> {
     fn new(source: &Source, env: &'a Env, listing: &'a Listing) -> Self {
-        WatchBackoff { what: source.what, env, listing, wait: BACKOFF.0, logged: LogOnce::default(), is_gone: false }
+        WatchBackoff {
+            what: source.what,
+            env,
+            listing,
+            wait: BACKOFF.0,
+            logged: LogOnce::default(),
+            is_gone: false,
+            is_silent: false,
+        }
     }
 
     /// The failures are over.
     fn recovered(&mut self) {
         self.wait = BACKOFF.0;
         self.is_gone = false;
+        self.is_silent = false;
         if self.logged.forget() {
             info!("the API server answers for {} again", self.what);
         }
@@ -247,6 +261,7 @@ impl<'a> WatchBackoff<'a> {
     /// Logs each new failure once as a warning, and waits.
     async fn wait(&mut self, error: &ReadError) {
         let (failure, cause) = (explain(self.what, error), in_full(error));
+        self.is_silent |= matches!(error, ReadError::Timeout(SILENCE_TIMEOUT));
         self.listing.failed(format!("{failure}; see the log"));
         warn_once!(self.logged.note(&cause), error = cause, "{failure}; trying again");
         // Once the CRDs are installed, the operator should start soon.
