@@ -225,9 +225,11 @@ fn advice(set: &PodSet, status: &Status) -> Option<String> {
         _ if is_behind(set, status) || set.metadata.deletion_timestamp.is_some() => return None,
         ("InvalidTemplate", _) => format!("fix spec.template{undo}"),
         (_, Some(rejected)) => {
-            let (what, seconds) = if rejected == "FailedCreate" { ("new pods", 30) } else { ("deletes", 90) };
-            let retries = format!("the operator tries again within about {seconds} seconds");
-            format!("see who rejects {what} in the message (a quota, a webhook or a policy); {retries}")
+            let (what, why, seconds) = match rejected {
+                "FailedCreate" => ("no pods can be created", "a quota, a webhook or a policy", 30),
+                _ => ("pods cannot be deleted", "a webhook, a policy or no response", 90),
+            };
+            format!("see in the message why {what} ({why}); the operator tries again within about {seconds} seconds")
         }
         ("ProgressDeadlineExceeded" | "PodsFailing", _) => format!("fix spec.template{undo}"),
         ("WaitingForTermination", _) => {
@@ -341,7 +343,7 @@ Next: fix spec.template, or go back to the former one: kubectl podset rollout un
 
 {"status":{"conditions":{"ready":{"status":"False","reason":"PodsNotReady"},"failure":{"type":"ReplicaFailure","status":"True","reason":"FailedCreate","message":"quota","lastTransitionTime":"2026-01-01T00:57:00Z"}}}}
 web has not been ready for 3m (PodsNotReady): 2 of 2
-Next: see who rejects new pods in the message (a quota, a webhook or a policy); the operator tries again within about 30 seconds
+Next: see in the message why no pods can be created (a quota, a webhook or a policy); the operator tries again within about 30 seconds
 
 {"status":null}
 web is not ready: it has no status

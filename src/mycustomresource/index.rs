@@ -73,7 +73,7 @@ pub struct Index {
     /// The scopes whose pods have not been listed yet. Until all are listed, a missing friend may exist.
     unlisted: HashSet<Scope>,
     resources: BTreeMap<ObjectKey, (Resource, Pace)>,
-    /// The name of each friend, with the resources that wait for it.
+    /// The keys of the resources, by the names of their friends.
     by_friend: BTreeSet<(Arc<str>, ObjectKey)>,
     /// Name and namespace of each pod. There may be a hundred thousand.
     pods: BTreeSet<(Arc<str>, Arc<str>)>,
@@ -98,12 +98,9 @@ impl Index {
         match change {
             Change::Snapshot { items, version } => {
                 let listed: HashSet<&ObjectKey> = items.iter().map(|resource| &resource.key).collect();
-                let is_gone = |known: &Resource| {
-                    in_scope(scope, &known.key) && known.version <= version && !listed.contains(&known.key)
-                };
-                let known = self.resources.values().map(|(known, _)| known);
-                let gone: Vec<_> = known.filter(|known| is_gone(known)).map(|known| known.key.clone()).collect();
-                gone.iter().for_each(|key| drop(self.forget(key)));
+                self.resources
+                    .retain(|key, (known, _)| !in_scope(scope, key) || known.version > version || listed.contains(key));
+                self.by_friend.retain(|(_, key)| self.resources.contains_key(key));
                 items.into_iter().filter_map(|resource| self.upsert(resource)).collect()
             }
             Change::Applied(resource) => self.upsert(resource).into_iter().collect(),
@@ -132,15 +129,15 @@ impl Index {
         if known.is_some_and(|known| known.version > resource.version) {
             return None;
         }
-        let is_new = known.is_none_or(|known| known.generation != resource.generation);
-        let is_news = is_new || known.is_some_and(|known| known.status != resource.status);
+        let has_new_spec = known.is_none_or(|known| known.generation != resource.generation);
+        let is_changed = has_new_spec || known.is_some_and(|known| known.status != resource.status);
         let pace = match self.forget(&key) {
             Some((former, pace)) if former.uid == resource.uid => pace,
             _ => Pace::new(1),
         };
         self.by_friend.extend(resource.friend.clone().map(|friend| (friend, key.clone())));
         self.resources.insert(key.clone(), (resource, pace));
-        is_news.then_some((key, if is_new { queue::SPEC } else { queue::STATUS }))
+        is_changed.then_some((key, if has_new_spec { queue::SPEC } else { queue::STATUS }))
     }
 
     fn remove(&mut self, resource: &Resource) {
@@ -149,6 +146,7 @@ impl Index {
         }
     }
 
+    /// Removes the resource from both indexes.
     fn forget(&mut self, key: &ObjectKey) -> Option<(Resource, Pace)> {
         let (former, pace) = self.resources.remove(key)?;
         if let Some(friend) = &former.friend {
@@ -183,11 +181,11 @@ impl Index {
         if is_complete_now {
             return self.by_friend.iter().map(|(_, key)| key.clone()).collect();
         }
-        changed.iter().flat_map(|name| self.friends_of(name)).cloned().collect()
+        changed.iter().flat_map(|name| self.waiting_for(name)).cloned().collect()
     }
 
     /// The resources that wait for a pod of this name.
-    fn friends_of(&self, name: &Arc<str>) -> impl Iterator<Item = &ObjectKey> {
+    fn waiting_for(&self, name: &Arc<str>) -> impl Iterator<Item = &ObjectKey> {
         let from = self.by_friend.range((name.clone(), ObjectKey::new("", ""))..);
         from.take_while(move |(friend, _)| friend == name).map(|(_, key)| key)
     }

@@ -72,7 +72,7 @@ async fn look(batch: Batch<'_>, looks: Vec<Look>, state: &mut SetState, done: &m
         Err(error) => {
             warn!(pod = %look.key, error, "cannot read a pod whose fate is unknown");
             done.has_failed = true;
-            // One pod that cannot be read holds up no other.
+            // A single pod that cannot be read does not stop the other reads. A second failure does.
             failures += 1;
             failures < 2
         }
@@ -97,20 +97,18 @@ pub async fn read_set(context: &Context, set: &Set) -> Result<Option<Set>, Strin
 async fn relabel(batch: Batch<'_>, pods: Vec<Seen>, state: &mut SetState) {
     let send = |seen: Seen| async move { (restore_label(batch, &seen.pod).await, seen) };
     let handle = |(answer, Seen { pod, .. }): (Answer, Seen)| {
-        let error = answer.error().unwrap_or_else(|| "the answer does not contain the pod with its label".to_owned());
-        let is_unchanged = match answer {
+        let restored = match &answer {
             Answer::NotLeading => return false,
-            Answer::Done(body) => match decoded(&body) {
-                Ok(patched) if patched.is_labelled => {
-                    batch.change_pods(|pods, now| pods.relabelled(patched, now));
-                    return true;
-                }
-                _ => false,
-            },
-            // With 404 and 409, the pod may have changed.
-            Answer::Rejected(status) => !matches!(status.code, 404 | 409),
-            Answer::Unclear(_) | Answer::Unknown(_) | Answer::NotSent(_) => false,
+            Answer::Done(body) => decoded(body).ok().filter(|pod| pod.is_labelled),
+            _ => None,
         };
+        if let Some(restored) = restored {
+            batch.change_pods(|pods, now| pods.relabelled(restored, now));
+            return true;
+        }
+        let error = answer.error().unwrap_or_else(|| "the response does not contain the pod with its label".to_owned());
+        // Unless the API server rejected this state of the pod, a read must show its state.
+        let is_unchanged = matches!(&answer, Answer::Rejected(status) if !matches!(status.code, 404 | 409));
         // The failure delays only this pod.
         let of = (&pod.key, &pod.uid, pod.version);
         batch.delay_rejected(&mut state.retry.relabels, of, &error, "cannot restore the label of a pod");

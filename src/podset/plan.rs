@@ -22,7 +22,7 @@ use super::{
 };
 use operator_kit::meta::Uid;
 
-/// With so many names whose create may still take effect, these are tried first.
+/// With this many creates of unknown fate, they are repeated before new names are tried.
 const MOST_UNKNOWN: usize = 3;
 
 /// The input of a plan.
@@ -118,10 +118,8 @@ impl Input<'_> {
     fn wake(&self) -> Option<Timestamp> {
         let Input { view: View { pods, .. }, state, now, .. } = *self;
         let look = pods.iter().filter_map(Seen::look_at).filter(|at| *at > now).min();
-        let rejected = |Seen { pod, .. }: &Seen| state.retry.relabels.waits_until(&pod.uid, pod.version, now);
-        let unlabelled = || pods.iter().filter(|seen| !seen.pod.is_labelled);
-        let relabel_at = unlabelled().filter_map(Seen::relabel_at).filter(|at| *at > now);
-        let relabel = unlabelled().filter_map(rejected).chain(relabel_at).min();
+        let unlabelled = pods.iter().filter(|seen| !seen.pod.is_labelled);
+        let relabel = unlabelled.filter_map(|seen| self.relabel_waits_until(seen)).min();
         let overdue = self.ending().filter_map(Seen::overdue_at).filter(|at| *at > now).min();
         let fates = state.fates.next_overdue(now, self.quarantine);
         let min_ready = self.view.set.wanted.as_ref().map_or(0, |wanted| wanted.update.min_ready);
@@ -144,19 +142,20 @@ impl Input<'_> {
         doubtful.chain(overdue).collect()
     }
 
+    /// Until when the label of this pod is not restored.
+    fn relabel_waits_until(&self, seen: &Seen) -> Option<Timestamp> {
+        let failed = self.state.retry.relabels.waits_until(&seen.pod.uid, seen.pod.version, self.now);
+        failed.max(seen.relabel_at().filter(|at| *at > self.now))
+    }
+
     /// The pods that lost the watched label and get it back.
     fn unlabelled(&self) -> Vec<Seen> {
-        let Input { state, now, .. } = *self;
         let lacks_label = |seen: &&Seen| {
             let is_wanted = !seen.is_terminating() || self.is_ending(seen);
             !seen.pod.is_labelled && is_wanted && !seen.is_missing
         };
-        let may_get_it = |seen: &&Seen| {
-            let Pod { uid, version, .. } = &*seen.pod;
-            !state.fates.strays.contains_key(uid)
-                && state.retry.relabels.waits_until(uid, *version, now).is_none()
-                && seen.relabel_at().is_none_or(|at| at <= now)
-        };
+        let is_stray = |seen: &Seen| self.state.fates.strays.contains_key(&seen.pod.uid);
+        let may_get_it = |seen: &&Seen| !is_stray(seen) && self.relabel_waits_until(seen).is_none();
         self.view.pods.iter().filter(lacks_label).filter(may_get_it).cloned().collect()
     }
 
@@ -268,10 +267,11 @@ impl Input<'_> {
         let is_tried = set.status.observed_generation == generation || state.retry.tried_generation == generation;
         let held = replacement.filter(|next| next.due > now && is_tried && create.len() > at_once);
         if held.is_some() {
-            let mut place = 0..;
-            create.retain(|creation| place.next() < Some(at_once) || self.is_first_try(creation));
+            let waiting = create.split_off(at_once);
+            create.extend(waiting.into_iter().filter(|creation| self.is_first_try(creation)));
         }
-        // One that is never answered must hold up no other. But in an outage, few names should become unknown.
+        // New names of the same template come first, so that a create that hangs holds up no other. But in an outage, few names should have
+        // an unknown fate.
         if state.fates.unknown().count() < MOST_UNKNOWN {
             create.sort_by_key(|creation| (creation.former.is_none(), creation.is_repeated));
         }
@@ -281,8 +281,8 @@ impl Input<'_> {
         }
     }
 
-    /// First the names whose create may still take effect: all of them, because they count already. Then the lowest free names. Names whose
-    /// create was rejected keep their places but come last, so that one that is always rejected holds up no other.
+    /// First, all names whose create may still take effect: they count already. Then the lowest free names. Last, names whose create was
+    /// rejected or not sent, the oldest first: each takes one of the missing pods, but must not hold up the others.
     fn creations(&self, missing: usize) -> Vec<Creation> {
         let Input { state, names, .. } = *self;
         let creation = |name, is_repeated| Creation { name, replacements: 0, is_repeated, former: None };

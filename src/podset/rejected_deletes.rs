@@ -1,4 +1,4 @@
-//! Deletes that the API server rejected, or did not answer again and again. No I/O. Both are called rejections here.
+//! Deletes of single pods that the API server rejected, or that failed after an earlier failure. Both are called rejections here. No I/O.
 //!
 //! A rejection delays one pod only: the plan skips it until its delay ends. A new leader starts without this state and learns it again.
 
@@ -22,7 +22,7 @@ pub struct RejectedDeletes {
 /// A delete that was rejected.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct RejectedDelete {
-    /// The API server's message, without the parts that change each time.
+    /// The reason, from the API server or the client, without the parts that change each time.
     message: String,
     /// The resourceVersion of the pod for which the delete was planned.
     version: u64,

@@ -266,7 +266,7 @@ pub struct Retry {
     pub backoff: Option<Backoff>,
     /// The wait because the namespace is being deleted: no pod is created.
     pub rest: Option<Backoff>,
-    /// Deletes that the API server rejected, or did not answer again and again.
+    /// Deletes that were rejected, or failed after an earlier failure.
     pub rejected: RejectedDeletes,
     /// Restores of the watched label that failed.
     pub relabels: RejectedDeletes,

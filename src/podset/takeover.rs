@@ -117,7 +117,7 @@ impl TakeOver {
     ///
     /// # Errors
     ///
-    /// When to try again: if another reconcile is reading the namespace, if too many namespaces are being read, or if the read fails. Sets
+    /// When to try again (never: the process ends): if another reconcile is reading the namespace, if too many namespaces are being read, or if the read fails. Sets
     /// that wait for another reconcile are queued when it has read.
     pub async fn read(&self, context: &Context, set: &Set) -> Result<(), Next> {
         let (namespace, env) = (&set.key.namespace, &context.env);
@@ -155,7 +155,7 @@ impl TakeOver {
             result.map_err(|error| Next::Retry(read.tries.failed(context, &scope, &error)))
         };
         if result.is_ok() {
-            // It counts for the whole namespace, so the sets that needed it are forgotten.
+            // It counts for the whole namespace, so no set there needs another read.
             let mut state = lock(&self.state);
             state.rereads.retain(|_, read| !Arc::ptr_eq(read, &shared));
             state.namespaces.insert(namespace.clone(), shared);

@@ -75,7 +75,7 @@ pub enum Next {
     At(Timestamp),
     /// At this time, because something failed.
     Retry(Timestamp),
-    /// Never: the object is gone.
+    /// Never: the object is gone, or the process ends.
     Never,
 }
 

@@ -23,9 +23,9 @@ enum Deleted {
     Accepted(Option<Box<Pod>>),
     /// The pod was gone already.
     Gone,
-    /// The API server rejected it for certain.
+    /// The API server rejected it, so it will not take effect.
     Rejected(String),
-    /// It got an error or no answer, and may take effect (`may_land`). Or it did not leave this process.
+    /// It may still take effect (`may_land`). Otherwise it was not sent, or the pod in the cache was out of date.
     Failed { error: String, may_land: bool },
     /// This process does not lead.
     NotLeading,
@@ -40,7 +40,8 @@ pub async fn delete(batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut SetS
     batch.slow_start(deletions, send, handle).await;
 }
 
-/// Handles the answer to a delete. `have_failed`: some of these deletes have failed before. Returns whether the next one may be sent.
+/// Handles the answer to a delete. `have_failed`: before this batch, a delete of the
+/// set was rejected, or one of these failed. Returns whether the next one may be sent.
 fn handle(
     batch: Batch<'_>,
     (deleted, deletion): (Deleted, Deletion),
@@ -70,6 +71,7 @@ fn handle(
         }
         Deleted::Gone => batch.change_pods(|pods, now| pods.gone(&uid, now)),
         Deleted::Failed { error, .. } if !may_land || !have_failed => {
+            // Perhaps a short outage, and what was not sent says nothing about the pod.
             warn!(pod = %key, error, "the delete of a pod failed; trying again");
             done.has_failed = true;
             return false;
@@ -78,7 +80,7 @@ fn handle(
             done.has_failed = true;
             return false;
         }
-        // After the first failure, each one counts as a rejection: perhaps only this pod is affected.
+        // It is not the first failure. Perhaps only this pod is affected, so only this one is delayed.
         Deleted::Rejected(error) | Deleted::Failed { error, .. } => {
             let (rejected, what) = (&mut state.retry.rejected, "a pod cannot be deleted");
             let message = batch.delay_rejected(rejected, (&key, &uid, version), &error, what);

@@ -10,7 +10,7 @@ use operator_kit::{ObjectKey, meta::Uid};
 /// A write that the watch has not confirmed for so long is looked up.
 const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
-/// The pause before a label that was restored is restored again.
+/// The shortest time between two restores of a pod's label.
 const RELABEL_PAUSE: SignedDuration = SignedDuration::from_secs(1);
 
 /// How long after its grace period a pod may take to end before people hear of it.
@@ -163,14 +163,14 @@ impl Seen {
         self.raise_replacements(replacements);
     }
 
-    /// The pod replaces at least as many finished ones in a row, even if somebody removes its annotation.
+    /// Raises the number of replacements in a row to at least this. The annotation with it may have been removed.
     pub fn raise_replacements(&mut self, replacements: u32) {
         if self.pod.replacements < replacements {
             Arc::make_mut(&mut self.pod).replacements = replacements;
         }
     }
 
-    /// When its label may be restored again, if something removes it each time.
+    /// When its label may be restored again; `None`: it never was.
     pub fn relabel_at(&self) -> Option<Timestamp> {
         self.relabelled.map(|at| Timestamp::from(at) + RELABEL_PAUSE)
     }

@@ -256,7 +256,6 @@ impl Pods {
     /// A create of ours was answered with this pod, in its first state. The answer may contain less than an event of the watch.
     pub fn created(&mut self, pod: Pod, now: Timestamp) {
         if let Some(seen) = self.index.get_mut(&pod.uid) {
-            // A webhook may have removed the annotation.
             seen.raise_replacements(pod.replacements);
             return;
         }

@@ -1,10 +1,9 @@
 //! A12: the API server rejects every delete of one pod.
 
-use podset_operator::api;
 use serde_json::json;
 
 use super::*;
-use crate::apiserver::{Fault, FaultRule, PODS, Requests, Status, Verb};
+use crate::apiserver::{Fault, FaultRule, PODS, Requests, Status};
 
 /// Protects some pods: every delete of them is rejected.
 struct Protection {
@@ -149,87 +148,6 @@ async fn an_undecided_delete_affects_only_its_pod() {
         rule.remove();
         at_rest(&server, "web", 4).await;
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pod_whose_label_cannot_be_restored_blocks_nothing() {
-    for fault in [
-        Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected")),
-        Fault::Refuse(Status::of_code(409)),
-        Fault::Refuse(Status::of_code(504)),
-        Fault::CutBefore,
-    ] {
-        let (server, _operator) = with_set(3, Rules::default()).await;
-        let pods = server.live_pods(NS, "web");
-        let rule = server.fault(Requests::all().verb(Verb::Patch).of("pods"), fault);
-        server.strip_label(NS, &pods[0]);
-        sleep(40).await;
-        for pod in &pods[1..] {
-            server.kill_pod(NS, pod);
-            assert!(becomes_ready(&server, "web", 3, 3).await);
-            sleep(40).await;
-        }
-        assert!(rule.hits() < 12, "retried with backoff: {}", rule.hits());
-        rule.remove();
-        sleep(40).await;
-        assert_eq!(server.pod(NS, &pods[0])["metadata"]["labels"][api::LABEL_MANAGED_BY], "podset-operator");
-        server.check();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_label_that_is_always_removed_is_restored_once_per_second() {
-    let (server, _operator) = with_set(1, Rules::default()).await;
-    let pod = only_pod(&server, "web");
-    for _ in 0..200 {
-        if !server.pod(NS, &pod)["metadata"]["labels"][api::LABEL_MANAGED_BY].is_null() {
-            server.strip_label(NS, &pod);
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
-    let restored = server.count(&Requests::all().verb(Verb::Patch).of("pods"));
-    assert!((5..=11).contains(&restored), "{restored}");
-}
-
-/// The API server executes the delete, and answers with an error.
-#[tokio::test(start_paused = true)]
-async fn one_failed_delete_is_not_reported() {
-    let (server, _operator) = with_set(3, Rules::default()).await;
-    server.fault(Requests::deletes("pods").first(2), Fault::ExecuteThenError(504));
-    for replicas in [2, 1] {
-        server.scale(NS, "web", replicas);
-        ready(&server, "web", usize::try_from(replicas).unwrap()).await;
-        sleep(5).await;
-    }
-    assert_eq!(server.events(NS, "FailedDelete").len(), 0);
-    assert_eq!(server.events(NS, "ScaledDown").len(), 2);
-}
-
-/// The first delete does not arrive. The second one takes effect without a response, and the watch shows it later.
-#[tokio::test(start_paused = true)]
-async fn a_scale_down_without_a_response_is_reported() {
-    let (server, _operator) = with_set(3, Rules::default()).await;
-    server.watches().of("a").on("pods").delay(std::time::Duration::from_millis(300));
-    server.fault(Requests::deletes("pods").first(1), Fault::CutBefore);
-    server.fault(Requests::deletes("pods"), Fault::ExecuteThenCut);
-    server.scale(NS, "web", 2);
-    ready(&server, "web", 2).await;
-    sleep(5).await;
-    assert_eq!(server.events(NS, "ScaledDown").len(), 1);
-}
-
-/// One pod cannot be read. The fates of others are read all the same.
-#[tokio::test(start_paused = true)]
-async fn a_pod_that_cannot_be_read_holds_up_no_other() {
-    let (server, _operator) = with_set(3, Rules::default()).await;
-    let pods = server.live_pods(NS, "web");
-    server.fault(Requests::all().verb(Verb::Get).of("pods").named(&pods[0]), Fault::Refuse(Status::of_code(503)));
-    for pod in &pods[..2] {
-        server.strip_label(NS, pod);
-    }
-    server.kill_pod(NS, &pods[1]);
-    server.wait_until(|s| s.live_pods(NS, "web").len() == 3, seconds(60)).await;
-    server.check();
 }
 
 #[tokio::test(start_paused = true)]

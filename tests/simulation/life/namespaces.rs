@@ -15,7 +15,7 @@ fn start(server: &ApiServer, name: &str) -> Replica {
     Replica::start(server, name, Model { flags, ..Model::default() })
 }
 
-/// The API server rejects all requests there, or only lists of pods, or does not answer these. Then it has sets whose pods are not known.
+/// The API server rejects all requests in one namespace, or rejects or delays only its lists of pods. Then sets are known whose pods are not.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_cannot_be_listed_does_not_stop_the_others() {
     let lists = || Requests::all().verb(Verb::List).of("pods");

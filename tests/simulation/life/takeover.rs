@@ -53,7 +53,8 @@ async fn a_new_leader_writes_nothing_if_there_is_nothing_to_do() {
     assert_silent(&server, 1_500).await;
 }
 
-/// A set that begins to wait for terminations is read. That counts for its namespace, also after a set of another namespace was read.
+/// A namespace is listed for one set that begins to wait for terminations. Its other sets need no second list, also after another namespace
+/// was listed.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_was_read_for_one_set_is_not_read_again() {
     let server = ApiServer::new(1);

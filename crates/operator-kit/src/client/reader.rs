@@ -63,9 +63,9 @@ fn error_without_status(code: StatusCode, text: &str) -> kube::Error {
     kube::Error::Api(Status::failure(message, &code.to_string()).with_code(code.as_u16()).boxed())
 }
 
-/// The error of an answer that should contain an object.
+/// The error for a response without an object.
 pub fn no_object() -> serde_json::Error {
-    serde::de::Error::custom("the answer does not contain an object with a resourceVersion")
+    serde::de::Error::custom("the response does not contain an object with a resourceVersion")
 }
 
 /// The Status in this body. Any object decodes as a Status, because all its fields are optional, so it must have a code or be a failure.
@@ -136,7 +136,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// As [`Reader::read`], and if the answer is no object.
+    /// As [`Reader::read`], and if the response has no resourceVersion.
     pub async fn read_one<T: Watched>(&self, request: Request<Vec<u8>>) -> Result<Option<T>, ReadError> {
         let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
         match self.read::<T>(request).await {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_an_object_with_a_version_is_one() {
+    async fn a_response_without_a_resource_version_is_an_error() {
         for body in ["{}", r#"{"metadata": {}}"#, r#"{"kind": "Status", "metadata": {}, "status": "Success"}"#] {
             read(200, body).await.expect_err(body);
         }

@@ -33,10 +33,10 @@ use synced::Listing;
 /// How long the API server may take to begin a watch. It needs about 15 s when it queues requests (API priority and fairness).
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A watch counts as dead after this time without an event. Bookmarks come about once a minute.
+/// A watch counts as dead after this time without an event. Bookmarks come about once a minute. If watches fail for so long, a list is made.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// A watch that has lived for this time works, even without an event.
+/// A watch that has lived for this time works, even without an event, unless an earlier one was silent.
 const STEADY: Duration = Duration::from_secs(5);
 
 /// The time after which the API server ends a watch, in seconds. kube allows less than 295 s. It can be long because
@@ -68,14 +68,14 @@ where
                 continue;
             }
         };
-        // When the version was last raised.
-        let mut raised = env.now();
+        // When a list or a watch last brought a newer version.
+        let mut progressed = env.now();
         loop {
             let before = version;
             let end = watch(&reader, &source, &mut version, &mut sink, &mut backoff).await;
             if version > before {
                 backoff.recovered();
-                raised = env.now();
+                progressed = env.now();
             }
             match end {
                 Ok(()) if version > before => {}
@@ -87,8 +87,8 @@ where
                 Err(error) if is_disconnected(&error) => backoff.wait_quietly(&error).await,
                 Err(error) => {
                     backoff.wait(&error).await;
-                    // Watches stay silent, or keep failing. A list shows at least what has happened meanwhile.
-                    if env.now().duration_since(raised).unsigned_abs() >= SILENCE_TIMEOUT {
+                    // Watches stay silent or are rejected. A list shows what they miss.
+                    if env.now().duration_since(progressed).unsigned_abs() >= SILENCE_TIMEOUT {
                         break;
                     }
                 }

@@ -34,9 +34,9 @@ struct Watches(BTreeMap<&'static str, State>);
 enum State {
     /// It has not begun.
     NotStarted,
-    /// It has begun, and waits for this.
+    /// It is registered. The text for `/readyz`.
     Waits(String),
-    /// Why the last list or watch failed.
+    /// Why the last list failed.
     Failed(String),
     /// The cache holds a list.
     Listed,
@@ -121,7 +121,7 @@ impl Listing {
         self.set(State::Listed);
     }
 
-    /// Reports why the list or watch failed. Other scopes then do not wait for it. After the first list this has no effect: the cache stays
+    /// Reports a failure. Before the first list, other scopes then do not wait for this one. Afterwards it has no effect: the cache stays
     /// synced.
     pub fn failed(&self, reason: String) {
         self.set(State::Failed(reason));
@@ -203,12 +203,11 @@ mod tests {
         let synced = Synced::new(3);
         assert_eq!(synced.verdict(), Err("the watches have not begun yet".to_owned()));
         let (pods, sets) = (synced.watch("pods", &None), synced.watch("podsets", &Some("a".into())));
-        pods.not_started();
-        assert_eq!(synced.verdict(), Err("waiting for the first list of podsets".to_owned()));
-        let pods = synced.watch("pods", &None);
         let others = synced.watch("podsets", &Some("b".into()));
         let waiting = "waiting for the first list of pods; waiting for the first list of podsets";
         assert_eq!(synced.verdict(), Err(waiting.to_owned()));
+        pods.not_started();
+        assert_eq!(synced.verdict(), Err("waiting for the first list of podsets".to_owned()));
         pods.listed();
         sets.failed("the CRD is missing".to_owned());
         others.failed("the CRD is missing".to_owned());

@@ -161,7 +161,7 @@ async fn a_silent_watch_is_followed_by_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_any_watch_the_lists_go_on() {
+async fn rejected_watches_are_followed_by_a_list() {
     let asked = asked(400, |_| (403, "no", 0)).await;
     assert_eq!(asked.lists, [0, 1505, 3005]);
 }

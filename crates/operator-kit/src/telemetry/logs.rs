@@ -115,7 +115,7 @@ fn filter(directives: &Directives) -> EnvFilter {
     parser().parse_lossy(format!("{duplicates},{wanted},{}=off", spans::TARGET))
 }
 
-/// Field values are no regular expressions: a short one can take all memory.
+/// Compares field values as text: a short regular expression could take all memory.
 fn parser() -> Builder {
     EnvFilter::builder().with_regex(false)
 }
