@@ -40,8 +40,8 @@ pub async fn delete(batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut SetS
     batch.slow_start(deletions, send, handle).await;
 }
 
-/// Handles the answer to a delete. `have_failed`: before this batch, a delete of the
-/// set was rejected, or one of these failed. Returns whether the next one may be sent.
+/// Handles the answer to a delete. `have_failed`: before this batch, a delete of the set was rejected, or one of these failed. Returns
+/// whether the next one may be sent.
 fn handle(
     batch: Batch<'_>,
     (deleted, deletion): (Deleted, Deletion),
