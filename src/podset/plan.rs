@@ -235,7 +235,7 @@ impl Input<'_> {
         uids.filter(|uid| state.retry.rejected.contains(uid)).cloned()
     }
 
-    /// The finished pods that are not kept. Those whose delete failed come last, so that they do not hold up the others.
+    /// The finished pods that are not kept. Pods whose delete failed come last, so that the others do not wait for them.
     fn finished_to_delete(&self) -> Vec<Deletion> {
         let (fates, rejected) = (&self.state.fates, &self.state.retry.rejected);
         let is_finished = |seen: &&Seen| seen.pod.is_finished() && !seen.is_terminating();
@@ -281,8 +281,8 @@ impl Input<'_> {
         }
     }
 
-    /// First, all names whose create may still take effect: they count already. Then the lowest free names. Last, names whose create was
-    /// rejected or not sent, the oldest first: each takes one of the missing pods, but must not hold up the others.
+    /// Returns three groups of names, in this order: all names whose create may still take effect, which already count as pods; the lowest
+    /// free names; and names whose create was rejected or not sent, the oldest first. The last two groups add up to the missing pods.
     fn creations(&self, missing: usize) -> Vec<Creation> {
         let Input { state, names, .. } = *self;
         let creation = |name, is_repeated| Creation { name, replacements: 0, is_repeated, former: None };

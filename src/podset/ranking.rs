@@ -1,8 +1,9 @@
 //! Which pods a scale-down deletes first. Pure.
 //!
-//! The rules, in order: a pod whose delete may still take effect; pods whose deletes stay undecided come last; not yet scheduled; Pending
-//! before Unknown before Running; not ready before ready; lower `controller.kubernetes.io/pod-deletion-cost`; of a former template; on the
-//! node with more pods of the set; ready for a shorter time; more restarts; younger; then UID, so that the order is total.
+//! A pod whose delete may still take effect comes first. Pods whose deletes stay undecided come last. The others are compared by these rules,
+//! in order: not yet scheduled; Pending before Unknown before Running; not ready before ready; lower
+//! `controller.kubernetes.io/pod-deletion-cost`; of a former template; on the node with more pods of the set; ready for a shorter time; more
+//! restarts; younger; then UID, so that the order is total.
 
 use std::{cmp::Reverse, collections::HashMap};
 

@@ -117,8 +117,8 @@ impl TakeOver {
     ///
     /// # Errors
     ///
-    /// When to try again (never: the process ends): if another reconcile is reading the namespace, if too many namespaces are being read, or if the read fails. Sets
-    /// that wait for another reconcile are queued when it has read.
+    /// When to try again: if another reconcile is reading the namespace, if too many namespaces are being read, or if the read fails. Sets
+    /// that wait for another reconcile are queued when it has read. [`Next::Never`]: the process ends.
     pub async fn read(&self, context: &Context, set: &Set) -> Result<(), Next> {
         let (namespace, env) = (&set.key.namespace, &context.env);
         let shared = {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{ObjectKey, meta::Uid, requests};
 use crate::{
-    client::{Answer, Clients, no_object},
+    client::{Answer, Clients, with_version},
     listwatch::Watched,
     log_once::warn_once,
     telemetry::spans,
@@ -92,9 +92,8 @@ where
 {
     let build = || requests::apply_status::<K>(key, uid, version, status);
     match clients.write.send(&key.namespace, build).await {
-        Answer::Done(body) => match serde_json::from_slice::<Box<W>>(&body) {
-            Ok(object) if object.version() == 0 => Applied::Failed(no_object().to_string()),
-            Ok(object) => Applied::Written(object),
+        Answer::Done(body) => match serde_json::from_slice(&body).and_then(with_version) {
+            Ok(object) => Applied::Written(Box::new(object)),
             Err(error) => Applied::Failed(in_full(&error)),
         },
         Answer::Rejected(status) if matches!(status.code, 404 | 409) => match read_again::<K, W>(clients, key).await {

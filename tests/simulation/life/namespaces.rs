@@ -15,7 +15,8 @@ fn start(server: &ApiServer, name: &str) -> Replica {
     Replica::start(server, name, Model { flags, ..Model::default() })
 }
 
-/// The API server rejects all requests in one namespace, or rejects or delays only its lists of pods. Then sets are known whose pods are not.
+/// The API server rejects all requests in one namespace, or it rejects or delays only the lists of pods there. In the last two cases, the
+/// operator knows the sets but not their pods.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_cannot_be_listed_does_not_stop_the_others() {
     let lists = || Requests::all().verb(Verb::List).of("pods");

@@ -17,7 +17,7 @@ use kube::Config;
 pub use self::{
     connect::{AGENT, Purpose, connect},
     fair_budget::{FairBudget, Room},
-    reader::{ReadError, Reader, no_object, response_error, status},
+    reader::{ReadError, Reader, response_error, status, with_version},
     writer::{Answer, WRITES_OF_A_NAMESPACE, Writer},
 };
 use crate::telemetry::metrics::Requests;

@@ -63,9 +63,12 @@ fn error_without_status(code: StatusCode, text: &str) -> kube::Error {
     kube::Error::Api(Status::failure(message, &code.to_string()).with_code(code.as_u16()).boxed())
 }
 
-/// The error for a response without an object.
-pub fn no_object() -> serde_json::Error {
-    serde::de::Error::custom("the response does not contain an object with a resourceVersion")
+/// Returns the object of a response, or an error if it has no resourceVersion: a proxy before the API server may answer anything.
+pub fn with_version<T: Watched>(object: T) -> serde_json::Result<T> {
+    if object.version() > 0 {
+        return Ok(object);
+    }
+    Err(serde::de::Error::custom("the response does not contain an object with a resourceVersion"))
 }
 
 /// The Status in this body. Any object decodes as a Status, because all its fields are optional, so it must have a code or be a failure.
@@ -139,10 +142,8 @@ impl Reader {
     /// As [`Reader::read`], and if the response has no resourceVersion.
     pub async fn read_one<T: Watched>(&self, request: Request<Vec<u8>>) -> Result<Option<T>, ReadError> {
         let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        match self.read::<T>(request).await {
-            // A proxy before the API server may answer anything.
-            Ok(object) if object.version() == 0 => Err(kube::Error::SerdeError(no_object()).into()),
-            Ok(object) => Ok(Some(object)),
+        match self.read(request).await {
+            Ok(object) => Ok(Some(with_version(object).map_err(kube::Error::SerdeError)?)),
             Err(ReadError::Api(kube::Error::Api(status))) if is_absent(&status, &name) => Ok(None),
             Err(error) => Err(error),
         }
