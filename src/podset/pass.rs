@@ -32,6 +32,9 @@ const READ_RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_se
 /// How long a set waits before it looks again for room for its template.
 const ROOM_RETRY: SignedDuration = SignedDuration::from_millis(500);
 
+/// After a rejected delete, a pass that took less than this goes on without a report.
+const SHORT: SignedDuration = SignedDuration::from_secs(4);
+
 /// One pass over one set.
 pub struct Pass<'a> {
     /// What every stage can reach.
@@ -199,16 +202,17 @@ impl Pass<'_> {
     /// Carries out the plan and plans again. Returns the set and the plan as they stand then, and whether something failed.
     async fn act(&self, ready: Ready, state: &mut SetState) -> Result<(View, Plan, bool), Next> {
         let Ready { view, plan, _room } = ready;
-        let from = plan.count.live;
+        let (began, from) = (self.context.env.now(), plan.count.live);
         let done = act::act(self.context, &view, plan, state).await;
         let (has_failed, is_rejected) = (done.has_failed, done.rejected_delete.is_some());
         report::learn(self.context, &view, done, from, state);
         // The template is no longer needed.
         drop((view, _room));
         let (view, after) = self.plan(state)?;
-        // Other pods go in the place of one that cannot be deleted, before anything is reported. Nor is a status reported for a set that
-        // must be read: its spec may have changed while this plan was carried out.
-        if view.is_unread || (is_rejected && after.deletes_others(state)) {
+        // Other pods go in the place of one that cannot be deleted, before anything is reported, unless deletes take long. Nor is a status
+        // reported for a set that must be read: its spec may have changed while this plan was carried out.
+        let is_quick = self.context.env.now().duration_since(began) < SHORT;
+        if view.is_unread || (is_rejected && is_quick && after.deletes_others(state)) {
             report::settle(&after, state);
             return Err(Next::At(self.context.env.now()));
         }

@@ -46,7 +46,9 @@ pub struct Input<'a> {
 
 /// Plans one step.
 pub fn plan(input: &Input) -> Plan {
-    let plan = input.desired();
+    let mut plan = input.desired();
+    // Deletes that failed before come last, so that they do not hold up the others.
+    plan.delete.sort_by_key(|deletion| input.state.delete_failed(&deletion.uid));
     match input.state.retry.waits_until(input.view.set.generation, input.now) {
         Some(until) if plan.has_work() => {
             let wake = soonest(plan.wake, Some(until));
@@ -210,8 +212,6 @@ impl Input<'_> {
             left -= usize::from(self.is_deletable(seen));
             victims.push(Deletion { is_exact: self.may_be_bound(seen), ..deletion(seen, Why::Surplus) });
         }
-        // Deletes that failed before come last, so that they do not hold up the others.
-        victims.sort_by_key(|victim| state.fates.is_going(&victim.uid));
         victims
     }
 
@@ -235,14 +235,11 @@ impl Input<'_> {
         uids.filter(|uid| state.retry.rejected.contains(uid)).cloned()
     }
 
-    /// The finished pods that are not kept. Pods whose delete failed come last, so that the others do not wait for them.
+    /// The finished pods that are not kept.
     fn finished_to_delete(&self) -> Vec<Deletion> {
-        let (fates, rejected) = (&self.state.fates, &self.state.retry.rejected);
         let is_finished = |seen: &&Seen| seen.pod.is_finished() && !seen.is_terminating();
         let finished: Vec<&Seen> = self.view.pods.iter().filter(is_finished).collect();
-        let mut not_kept = restart_backoff::not_kept(&finished);
-        not_kept.sort_by_key(|seen| rejected.contains(&seen.pod.uid) || fates.is_going(&seen.pod.uid));
-        not_kept.into_iter().map(|seen| deletion(seen, Why::Finished)).collect()
+        restart_backoff::not_kept(&finished).into_iter().map(|seen| deletion(seen, Why::Finished)).collect()
     }
 
     /// Adds the pods to create, or why they are not created yet.

@@ -71,11 +71,6 @@ impl RejectedDeletes {
         }
     }
 
-    /// Whether the delete of this pod stays undecided, so that other pods are deleted first.
-    pub fn is_undecided(&self, uid: &Uid) -> bool {
-        self.by_uid.get(uid).is_some_and(|rejection| rejection.is_undecided)
-    }
-
     /// Whether the last delete of this pod was rejected.
     pub fn contains(&self, uid: &Uid) -> bool {
         self.by_uid.contains_key(uid)
@@ -93,7 +88,8 @@ impl RejectedDeletes {
 
     /// Forgets this pod: its delete was accepted, or it is gone.
     pub fn forget(&mut self, uid: &Uid) {
-        self.by_uid.remove(uid);
+        let was_last = self.by_uid.remove(uid).is_some() && self.by_uid.is_empty();
+        self.pending_event.take_if(|_| was_last);
     }
 
     /// Forgets all other pods: they are gone, or need not be deleted any more.
@@ -180,6 +176,18 @@ mod tests {
         assert_eq!(rejected.message(), None);
         reject(&mut rejected, 5, after(9));
         assert_eq!(rejected.take_event(None).as_deref(), Some("no"));
+    }
+
+    #[test]
+    fn nothing_is_reported_once_all_pods_are_deleted() {
+        let mut rejected = RejectedDeletes::default();
+        reject(&mut rejected, 5, after(0));
+        rejected.retain(&BTreeSet::new());
+        rejected.forget(&"b".into());
+        assert_eq!(rejected.take_event(None).as_deref(), Some("no"), "another pod was deleted in its place");
+        reject(&mut rejected, 5, after(1));
+        rejected.forget(&"a".into());
+        assert_eq!(rejected.take_event(None), None);
     }
 
     #[test]

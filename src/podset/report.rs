@@ -155,12 +155,17 @@ pub struct Reported {
 pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut SetState) -> Reported {
     let (set, now) = (&view.set, context.env.now());
     let new = (context.rules.status)(view, plan, state, context.env.clock.wall());
-    context.recorder.record(set, rollout_events(set, plan, &new, state));
+    let mut events = rollout_events(set, plan, &new, state);
     let is_settled = plan.create.is_empty() && plan.delete.is_empty() && plan.prepare.is_none();
-    if is_settled {
-        let events = due_events(view, plan, &new, state);
-        context.recorder.record(set, events);
+    // While deletes hang, the next ones are always due.
+    if is_settled || failed_delete(&new).is_some() {
+        let rejected = state.retry.rejected.take_event(failed_delete(&set.status));
+        events.extend(rejected.map(|message| events::deletes_rejected(&message)));
     }
+    if is_settled {
+        events.extend(due_events(view, plan, &new, state));
+    }
+    context.recorder.record(set, events);
     if stored::is_same(&set.status, &new) {
         state.reports.pace.up_to_date();
         return Reported::default();
@@ -215,6 +220,12 @@ fn rollout_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetSta
     event.flatten().into_iter().collect()
 }
 
+/// The message of ReplicaFailure if deletes are rejected.
+fn failed_delete(status: &PodSetStatus) -> Option<&str> {
+    let failure = stored::find(status, condition::REPLICA_FAILURE);
+    failure.filter(|failure| failure.reason == status::FAILED_DELETE).map(|failure| &*failure.message)
+}
+
 /// The events that are due when nothing is left to create or delete. Each is due once.
 fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState) -> Vec<Event> {
     let set = &view.set;
@@ -236,8 +247,6 @@ fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState
             .and_then(|now| events::creates_rejected(now, state.reports.announced_rejection.as_ref(), stored_create)),
     );
     state.reports.announced_rejection = state.reports.rejected_create.clone();
-    let rejected = state.retry.rejected.take_event(stored(condition::REPLICA_FAILURE, status::FAILED_DELETE));
-    due.extend(rejected.map(|message| events::deletes_rejected(&message)));
     let failing = stored::find(new, condition::RECONCILING).filter(|held| held.reason == status::BACKING_OFF);
     if let Some(failing) = failing {
         let is_announced =

@@ -150,6 +150,11 @@ pub struct Burst {
 }
 
 impl SetState {
+    /// Whether a delete of this pod failed: it may still take effect, or was rejected.
+    pub fn delete_failed(&self, uid: &Uid) -> bool {
+        self.fates.is_going(uid) || self.retry.rejected.contains(uid)
+    }
+
     /// Whether strays keep pods from being created: one of them is still going, or too many cannot be deleted.
     pub fn strays_hold(&self) -> bool {
         self.has_pending_strays() || self.fates.strays.len() >= MOST_STRAYS

@@ -16,8 +16,8 @@ use operator_kit::{ObjectKey, client::WRITES_OF_A_NAMESPACE, log_once::warn_once
 /// The most requests of one set in flight. More would only wait in the writer, and delay other sets of the namespace.
 pub const AT_ONCE: usize = WRITES_OF_A_NAMESPACE;
 
-/// A pass begins no request after this time. Without this limit, the status of a set whose creates take 8 s would be wrong for 30 s.
-const PASS_TIME: SignedDuration = SignedDuration::from_secs(4);
+/// How long requests of one kind begin in a pass. Without this limit, the status of a set whose creates take 8 s would be wrong for 30 s.
+const SENDING_TIME: SignedDuration = SignedDuration::from_secs(4);
 
 /// The results of a plan. Only [`act`](super::act) makes them, so the report contains nothing that was not tried.
 #[derive(Debug, Default)]
@@ -51,14 +51,12 @@ pub struct Batch<'a> {
     pub first: usize,
     /// How many requests are in flight at most.
     pub at_once: usize,
-    /// After this time no further request begins, except the first of each kind, so that slow deletes do not keep creates from starting.
-    until: Timestamp,
 }
 
 impl<'a> Batch<'a> {
     /// A pass that begins now.
     pub fn new(context: &'a Context, set: &'a Set) -> Self {
-        Batch { context, set, first: 1, at_once: AT_ONCE, until: context.env.now() + PASS_TIME }
+        Batch { context, set, first: 1, at_once: AT_ONCE }
     }
 
     /// Sends the first requests, and allows one more in flight after each answer, up to a limit. So a set whose pods are rejected costs one
@@ -73,12 +71,11 @@ impl<'a> Batch<'a> {
         let mut in_flight = FuturesUnordered::new();
         let mut at_once = self.first.min(self.at_once);
         let mut goes_on = true;
-        let mut is_first = true;
+        let until = self.context.env.now() + SENDING_TIME;
         loop {
-            while goes_on && in_flight.len() < at_once && (is_first || self.context.env.now() < self.until) {
+            while goes_on && in_flight.len() < at_once && self.context.env.now() < until {
                 let Some(item) = items.next() else { break };
                 in_flight.push(send(item));
-                is_first = false;
             }
             let Some(result) = in_flight.next().await else { break };
             goes_on &= handle(result);

@@ -32,7 +32,9 @@ enum Deleted {
 }
 
 /// Deletes pods.
-pub async fn delete(batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut SetState, done: &mut Done) {
+pub async fn delete(mut batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut SetState, done: &mut Done) {
+    // Those that failed before may take long, and another failure says nothing new, so they do not count in the slow start.
+    batch.first += deletions.iter().filter(|deletion| state.delete_failed(&deletion.uid)).count();
     let send = |deletion: Deletion| async move { (delete_one(batch, &deletion).await, deletion) };
     let is_going = |deletion: &Deletion| state.fates.is_going(&deletion.uid);
     let have_failed = state.retry.rejected.message().is_some() || deletions.iter().any(is_going);

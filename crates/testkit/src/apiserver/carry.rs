@@ -115,6 +115,10 @@ impl Handler {
             // The delay is over.
             Fault::ArriveLate(_) => self.answer(reply, self.execute().await).await,
             Fault::Refuse(status) => self.answer(reply, status.into()).await,
+            Fault::RefuseLate(delay, status) => {
+                sleep(delay).await;
+                self.answer(reply, status.into()).await;
+            }
             Fault::CutBefore => drop(reply.send(Err(Cut))),
             Fault::ExecuteThenCut => {
                 self.execute().await;

@@ -16,6 +16,8 @@ use super::{request::ApiRequest, select::Requests, status::Status};
 pub enum Fault {
     /// Not executed; answered with this Status.
     Refuse(Status),
+    /// Not executed; answered with this Status after this long.
+    RefuseLate(Duration, Status),
     /// Executed; answered with an error of this code.
     ExecuteThenError(u16),
     /// Executed; the connection breaks before the answer.

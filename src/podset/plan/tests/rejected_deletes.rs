@@ -15,29 +15,37 @@ fn running(count: u32) -> Vec<PodBuilder> {
 }
 
 #[test]
-fn an_undeletable_pod_is_skipped_and_retried() {
+fn other_pods_are_deleted_in_place_of_an_undeletable_one() {
     let mut state = SetState::default();
     assert_eq!(deleted(&planned(&view(2, running(4)), &state)), [nth(0), nth(1)]);
-    rejected(&mut state, 0, 0);
-    let plan = planned(&view(2, running(4)), &state);
-    assert_eq!(deleted(&plan), [nth(1), nth(2)], "the next pods are deleted");
-    assert_eq!((plan.rejected.len(), plan.hold), (1, Hold::Nothing));
-    assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(1)), "and its delete is retried");
+    for ago in [0, 1] {
+        rejected(&mut state, 0, ago);
+        let plan = planned(&view(2, running(4)), &state);
+        assert_eq!(deleted(&plan), [nth(1), nth(2)]);
+        assert_eq!((plan.rejected.len(), plan.hold), (1, Hold::Nothing));
+    }
     assert_eq!(planned(&view(4, running(4)), &state).rejected.len(), 0, "it does not need to be deleted");
+    state.fates.deletes.insert(testing::pod(&nth(0)).0.uid, testing::now());
+    assert_eq!(deleted(&planned(&view(2, running(4)), &state)), [nth(1)], "an earlier delete may still take effect");
+}
+
+#[test]
+fn an_undeletable_pod_is_retried_after_the_others() {
+    let mut state = SetState::default();
+    rejected(&mut state, 0, 0);
+    let plan = planned(&view(0, running(2)), &state);
+    assert_eq!((deleted(&plan), plan.wake), (vec![&*nth(1)], Some(testing::now() + SignedDuration::from_secs(1))));
 
     let mut later = SetState::default();
     rejected(&mut later, 0, 1);
-    assert_eq!(deleted(&planned(&view(2, running(4)), &later)), [nth(0), nth(1)]);
-    state.fates.deletes.insert(testing::pod(&nth(0)).0.uid, testing::now());
-    assert_eq!(deleted(&planned(&view(2, running(4)), &state)), [nth(1)], "an earlier delete may still take effect");
+    assert_eq!(deleted(&planned(&view(0, running(2)), &later)), [nth(1), nth(0)]);
     let changed = |pods: Vec<PodBuilder>| pods.into_iter().map(|pod| pod.version(21)).collect();
-    let mut often = SetState::default();
     for ago in [9, 5, 2] {
-        rejected(&mut often, 0, ago);
+        rejected(&mut later, 0, ago);
     }
-    assert_eq!(deleted(&planned(&view(2, running(4)), &often)), [nth(1), nth(2)]);
-    let plan = planned(&view(2, changed(running(4))), &often);
-    assert_eq!(deleted(&plan), [nth(0), nth(1)], "its protection may be gone");
+    assert_eq!(deleted(&planned(&view(0, running(2)), &later)), [nth(1)]);
+    let plan = planned(&view(0, changed(running(2))), &later);
+    assert_eq!(deleted(&plan), [nth(1), nth(0)], "its protection may be gone");
 }
 
 #[test]
