@@ -209,7 +209,7 @@ pub fn take_name(world: &mut World) -> bool {
 /// A user kills a pod of a set, and creates another one with the same name and labels.
 pub fn replace_pod(world: &mut World) -> bool {
     let Some((namespace, name)) = world.pod() else { return false };
-    let labels = world.server.pod(namespace, &name)["metadata"]["labels"].clone();
+    let labels = world.server.pod(namespace, &name)["metadata"]["labels"].as_object().cloned().unwrap_or_default();
     world.server.kill_pod(namespace, &name);
     world.try_to_create_pod(namespace, json!({ "name": name, "labels": labels }))
 }
