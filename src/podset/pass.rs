@@ -32,7 +32,7 @@ const READ_RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_se
 /// How long a set waits before it looks again for room for its template.
 const ROOM_RETRY: SignedDuration = SignedDuration::from_millis(500);
 
-/// After a rejected delete, a pass that took less than this goes on without a report.
+/// How long after a rejected delete other pods are deleted before anything is reported.
 const SHORT: SignedDuration = SignedDuration::from_secs(4);
 
 /// One pass over one set.
@@ -211,7 +211,8 @@ impl Pass<'_> {
         let (view, after) = self.plan(state)?;
         // Other pods go in the place of one that cannot be deleted, before anything is reported, unless deletes take long. Nor is a status
         // reported for a set that must be read: its spec may have changed while this plan was carried out.
-        let is_quick = self.context.env.now().duration_since(began) < SHORT;
+        let since = *state.reports.silent_since.get_or_insert(began);
+        let is_quick = self.context.env.now().duration_since(since) < SHORT;
         if view.is_unread || (is_rejected && is_quick && after.deletes_others(state)) {
             report::settle(&after, state);
             return Err(Next::At(self.context.env.now()));

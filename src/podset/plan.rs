@@ -73,7 +73,7 @@ impl Input<'_> {
             _ => return Plan { hold: Hold::Forever, ..plan },
         };
         let relabel = self.unlabelled();
-        let rejected = plan.rejected.iter().cloned().chain(self.undeletable(plan.count)).collect();
+        let rejected = plan.rejected.iter().cloned().chain(self.undeletable(plan.count, wanted)).collect();
         let plan = Plan { relabel, rejected, ..plan };
         let victims = self.victims(plan.count);
         let plan = self.with_deletes(plan, victims);
@@ -228,9 +228,11 @@ impl Input<'_> {
     }
 
     /// The live pods whose delete was rejected, if any pod is surplus, or these are to be replaced.
-    fn undeletable(&self, count: Count) -> impl Iterator<Item = Uid> {
+    fn undeletable(&self, count: Count, wanted: &Wanted) -> impl Iterator<Item = Uid> {
         let Input { view, state, .. } = *self;
-        let is_affected = move |seen: &&Seen| seen.is_live() && (count.surplus() > 0 || self.needs_update(seen));
+        let is_rolling = count.updated < wanted.replicas - wanted.update.partition;
+        let is_to_go = move |seen: &Seen| count.surplus() > 0 || (is_rolling && self.needs_update(seen));
+        let is_affected = move |seen: &&Seen| seen.is_live() && is_to_go(seen);
         let uids = view.pods.iter().filter(is_affected).map(|seen| &seen.pod.uid);
         uids.filter(|uid| state.retry.rejected.contains(uid)).cloned()
     }

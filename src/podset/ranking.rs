@@ -1,7 +1,7 @@
 //! Which pods a scale-down deletes first. Pure.
 //!
-//! A pod whose delete may still take effect comes first. Pods whose last delete was rejected come last. The others are compared by these
-//! rules, in order: not yet scheduled; Pending before Unknown before Running; not ready before ready; lower
+//! A pod whose delete may still take effect comes first. Pods whose last delete was rejected come last,
+//! in the order in which they were tried. The others are compared by these rules, in order: not yet scheduled; Pending before Unknown before Running; not ready before ready; lower
 //! `controller.kubernetes.io/pod-deletion-cost`; of a former template; on the node with more pods of the set; ready for a shorter time; more
 //! restarts; younger; then UID, so that the order is total.
 
@@ -24,7 +24,7 @@ pub fn victims_first<'a>(pods: &[&'a Seen], revision: Option<Revision>, state: &
         let pod = &seen.pod;
         (
             !state.fates.is_going(&pod.uid),
-            state.retry.rejected.contains(&pod.uid),
+            state.retry.rejected.at(&pod.uid),
             pod.node.is_some(),
             phase_rank(pod.phase),
             pod.ready_since.is_some(),

@@ -71,6 +71,16 @@ impl RejectedDeletes {
         }
     }
 
+    /// How many pods cannot be deleted.
+    pub fn count(&self) -> usize {
+        self.by_uid.len()
+    }
+
+    /// When the last delete of this pod was rejected. `None`, which sorts before all times: it was not.
+    pub fn at(&self, uid: &Uid) -> Option<Timestamp> {
+        self.by_uid.get(uid).map(|rejection| rejection.at)
+    }
+
     /// Whether the last delete of this pod was rejected.
     pub fn contains(&self, uid: &Uid) -> bool {
         self.by_uid.contains_key(uid)

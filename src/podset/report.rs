@@ -154,10 +154,10 @@ pub struct Reported {
 /// Writes the status and records events, if they are due.
 pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut SetState) -> Reported {
     let (set, now) = (&view.set, context.env.now());
+    state.reports.silent_since = None;
     let new = (context.rules.status)(view, plan, state, context.env.clock.wall());
     let mut events = rollout_events(set, plan, &new, state);
-    let is_settled = plan.create.is_empty() && plan.delete.is_empty() && plan.prepare.is_none();
-    // While deletes hang, the next ones are always due.
+    let is_settled = plan.create.is_empty() && !plan.deletes_others(state) && plan.prepare.is_none();
     if is_settled || failed_delete(&new).is_some() {
         let rejected = state.retry.rejected.take_event(failed_delete(&set.status));
         events.extend(rejected.map(|message| events::deletes_rejected(&message)));

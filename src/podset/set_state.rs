@@ -129,6 +129,8 @@ pub struct Reports {
     pub fulfilled: Option<usize>,
     /// The revision and the stage of the rollout in the last report.
     pub stage: Option<(Arc<str>, Stage)>,
+    /// When the first pass since the last report began.
+    pub silent_since: Option<Timestamp>,
     /// When the status may be written again.
     pub pace: Pace,
 }

@@ -189,9 +189,7 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, available: usize, 
         let why = format!(": {message}");
         return Described { ready: "PodsFailing", why, others: vec![(condition::RECONCILING, BACKING_OFF, message)] };
     }
-    // While other deletes are planned, other pods may be deleted instead.
-    let is_stuck = !plan.deletes_others(state) && !plan.rejected.is_empty();
-    if let Some(message) = state.retry.rejected.message().filter(|_| is_stuck) {
+    if let Some(message) = state.retry.rejected.message().filter(|_| !plan.rejected.is_empty()) {
         return undeletable(view, plan, ready, message);
     }
     let failed = state.preparation.failed(view.set.revision()).filter(|_| plan.rollout == Rollout::InProgress);

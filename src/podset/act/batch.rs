@@ -72,8 +72,9 @@ impl<'a> Batch<'a> {
         let mut at_once = self.first.min(self.at_once);
         let mut goes_on = true;
         let until = self.context.env.now() + SENDING_TIME;
+        let may_begin = || self.context.env.now() < until && self.is_current();
         loop {
-            while goes_on && in_flight.len() < at_once && self.context.env.now() < until {
+            while goes_on && in_flight.len() < at_once && may_begin() {
                 let Some(item) = items.next() else { break };
                 in_flight.push(send(item));
             }
@@ -81,6 +82,14 @@ impl<'a> Batch<'a> {
             goes_on &= handle(result);
             at_once = (at_once + 1).min(self.at_once);
         }
+    }
+
+    /// Whether the plan is still for the current spec, and the process does not stop.
+    fn is_current(&self) -> bool {
+        let Set { key, uid, generation, is_deleting, .. } = self.set;
+        let found = self.context.observed.lock().sets.get(key);
+        let is_same = |set: &Set| (&set.uid, set.generation, set.is_deleting) == (uid, *generation, *is_deleting);
+        !self.context.stop.is_cancelled() && found.is_some_and(|set| is_same(&set))
     }
 
     /// Reads a pod, consistently. Boxed, because few writes need it, and its state would enlarge the future of each one.

@@ -17,6 +17,9 @@ use operator_kit::{
     text::{LONGEST, cut, in_words},
 };
 
+/// How many more deletes begin at once after others were rejected. Other sets of the namespace need connections too.
+const MOST_MORE: usize = 16;
+
 /// What the answer to a delete proves.
 enum Deleted {
     /// The delete was accepted; with the pod's last state, if the answer has it.
@@ -33,8 +36,8 @@ enum Deleted {
 
 /// Deletes pods.
 pub async fn delete(mut batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut SetState, done: &mut Done) {
-    // Those that failed before may take long, and another failure says nothing new, so they do not count in the slow start.
-    batch.first += deletions.iter().filter(|deletion| state.delete_failed(&deletion.uid)).count();
+    // If deletes fail slowly, a pass has no time for more than the first ones.
+    batch.first += state.retry.rejected.count().min(MOST_MORE);
     let send = |deletion: Deletion| async move { (delete_one(batch, &deletion).await, deletion) };
     let is_going = |deletion: &Deletion| state.fates.is_going(&deletion.uid);
     let have_failed = state.retry.rejected.message().is_some() || deletions.iter().any(is_going);

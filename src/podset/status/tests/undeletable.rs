@@ -1,7 +1,6 @@
 //! The conditions for pods that cannot be deleted.
 
 use super::*;
-use crate::podset::plan::{Deletion, Why};
 
 /// The conditions for these pods, of which some cannot be deleted.
 fn conditions_with(pods: Vec<PodBuilder>, undeletable: &[&str], other: Plan) -> Vec<String> {
@@ -36,9 +35,6 @@ fn undeletable_pods_are_reported_and_do_not_make_the_set_unready() {
     ] {
         assert!(first(pods, &["a"], Plan::default()).starts_with("Ready=False/PodsNotReady"), "{what}");
     }
-    let other = Deletion { key: testing::set(1).key, uid: "b".into(), version: 1, is_exact: false, why: Why::Surplus };
-    let going = Plan { delete: vec![other], ..Plan::default() };
-    assert_eq!(conditions_with(three(), &["a"], going)[1..].len(), 1, "others are deleted in its place");
     let failing = Plan { hold: Hold::Finishing, ..Plan::default() };
     assert!(first(three(), &["a"], failing).starts_with("Ready=False/PodsFailing"));
 }
