@@ -10,6 +10,7 @@ mod leaders;
 mod names;
 mod revisions;
 mod rollouts;
+mod slow_deletes;
 mod statuses;
 mod terminations;
 mod undecided;

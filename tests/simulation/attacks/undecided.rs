@@ -11,7 +11,7 @@ use super::{
 use crate::apiserver::{Fault, FaultRule, PODS, PodScript, Requests, Status, Verb};
 
 /// Every delete of this pod runs into its timeout.
-fn hang(server: &ApiServer, pod: &str) -> FaultRule {
+pub(super) fn hang(server: &ApiServer, pod: &str) -> FaultRule {
     server.fault(Requests::deletes("pods").named(pod), Fault::Delay(seconds(3600)))
 }
 
@@ -20,15 +20,8 @@ fn cut(server: &ApiServer, pod: &str) -> FaultRule {
     server.fault(Requests::deletes("pods").named(pod), Fault::CutBefore)
 }
 
-/// A webhook takes six seconds to fail for every delete of this pod.
-fn fail_slowly(server: &ApiServer, pod: &str) -> FaultRule {
-    let message = "Internal error occurred: failed calling webhook \"a\"".to_owned();
-    let failed = Status { message, ..Status::of_code(500) };
-    server.fault(Requests::deletes("pods").named(pod), Fault::RefuseLate(seconds(6), failed))
-}
-
 /// Makes this pod the first to be deleted.
-fn put_first(server: &ApiServer, pod: &str) {
+pub(super) fn put_first(server: &ApiServer, pod: &str) {
     let cost = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });
     server.patch(&PODS, NS, pod, cost);
 }
@@ -70,49 +63,6 @@ async fn two_hanging_deletes_leave_time_for_the_others() {
     server.wait_until(|s| s.live_pods(NS, "web").len() == 4, seconds(600)).await;
     sleep(300).await;
     assert_eq!(server.live_pods(NS, "web").len(), 4);
-    server.check();
-}
-
-/// A webhook hangs for every delete, so that a pass has time for one only.
-#[tokio::test(start_paused = true)]
-async fn deletes_that_all_hang_are_reported() {
-    let (server, _operator) = with_set(10, Rules::default()).await;
-    server.fault(Requests::deletes("pods"), Fault::Delay(seconds(3600)));
-    server.scale(NS, "web", 5);
-    sleep(60).await;
-    assert!(condition(&server, "ReplicaFailure").starts_with("True/FailedDelete"));
-    assert_eq!(server.events(NS, "FailedDelete").len(), 1);
-    server.check();
-}
-
-/// The deletes of the first pods hang, so that a pass has time for one only.
-#[tokio::test(start_paused = true)]
-async fn many_hanging_deletes_leave_time_for_the_others() {
-    for (keep, within) in [(hang as fn(&_, &_) -> _, 300), (fail_slowly, 90)] {
-        let (server, _operator) = with_set(40, Rules::default()).await;
-        for pod in &server.live_pods(NS, "web")[..12] {
-            put_first(&server, pod);
-            keep(&server, pod);
-        }
-        server.scale(NS, "web", 20);
-        server.wait_until(|s| s.live_pods(NS, "web").len() == 20, seconds(within)).await;
-        server.check();
-    }
-}
-
-/// A webhook takes long to reject the deletes of finished pods.
-#[tokio::test(start_paused = true)]
-async fn slow_deletes_of_finished_pods_delay_no_creates() {
-    let (server, _operator) = with_set(3, Rules::default()).await;
-    for _ in 0..KEPT + 9 {
-        let pod = server.live_pods(NS, "web")[0].clone();
-        fail_slowly(&server, &pod);
-        server.fail_pod(NS, &pod);
-        ready(&server, "web", 3).await;
-        sleep(700).await;
-    }
-    server.scale(NS, "web", 103);
-    assert!(becomes_ready(&server, "web", 103, 20).await);
     server.check();
 }
 

@@ -1,0 +1,179 @@
+//! Deletes that take several seconds and fail, so that a pass has time for few of them.
+
+use podset_operator::podset::restart_backoff::KEPT;
+use serde_json::json;
+
+use super::{
+    rollouts::{change_template, running, versions},
+    undecided::{hang, put_first},
+    *,
+};
+use crate::apiserver::{Fault, FaultRule, Requests, Status};
+
+/// A webhook fails, so the delete will not take effect.
+fn failed() -> Status {
+    Status { message: "Internal error occurred: failed calling webhook \"a\"".to_owned(), ..Status::of_code(500) }
+}
+
+/// A webhook takes six seconds to fail for every delete of this pod.
+fn fail_slowly(server: &ApiServer, pod: &str) -> FaultRule {
+    server.fault(Requests::deletes("pods").named(pod), Fault::RefuseLate(seconds(6), failed()))
+}
+
+fn deletes(server: &ApiServer) -> usize {
+    server.count(&Requests::deletes("pods"))
+}
+
+/// A webhook hangs for every delete, so that a pass has time for one only.
+#[tokio::test(start_paused = true)]
+async fn deletes_that_all_hang_are_reported() {
+    let (server, _operator) = with_set(10, Rules::default()).await;
+    server.fault(Requests::deletes("pods"), Fault::Delay(seconds(3600)));
+    server.scale(NS, "web", 5);
+    sleep(60).await;
+    assert!(condition(&server, "ReplicaFailure").starts_with("True/FailedDelete"));
+    assert_eq!(server.events(NS, "FailedDelete").len(), 1);
+    server.check();
+}
+
+/// The deletes of the first pods hang, so that a pass has time for one only.
+#[tokio::test(start_paused = true)]
+async fn many_hanging_deletes_leave_time_for_the_others() {
+    for (keep, within) in [(hang as fn(&_, &_) -> _, 300), (fail_slowly, 90)] {
+        let (server, _operator) = with_set(40, Rules::default()).await;
+        for pod in &server.live_pods(NS, "web")[..12] {
+            put_first(&server, pod);
+            keep(&server, pod);
+        }
+        server.scale(NS, "web", 20);
+        server.wait_until(|s| s.live_pods(NS, "web").len() == 20, seconds(within)).await;
+        server.check();
+    }
+}
+
+/// A webhook takes long to reject the deletes of finished pods.
+#[tokio::test(start_paused = true)]
+async fn slow_deletes_of_finished_pods_delay_no_creates() {
+    let (server, _operator) = with_set(3, Rules::default()).await;
+    for _ in 0..KEPT + 9 {
+        let pod = server.live_pods(NS, "web")[0].clone();
+        fail_slowly(&server, &pod);
+        server.fail_pod(NS, &pod);
+        ready(&server, "web", 3).await;
+        sleep(700).await;
+    }
+    server.scale(NS, "web", 103);
+    assert!(becomes_ready(&server, "web", 103, 20).await);
+    server.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_surplus_pod_is_reported_before_all_others_were_tried() {
+    for n in [2, 6] {
+        let (server, _operator) = with_set(10, Rules::default()).await;
+        server.fault(Requests::deletes("pods"), Fault::RefuseLate(seconds(n), failed()));
+        server.scale(NS, "web", 9);
+        sleep(14).await;
+        assert!(condition(&server, "ReplicaFailure").starts_with("True/FailedDelete"), "after {n} s");
+        let patches = server.count(&Requests::status_patches("podsets"));
+        sleep(600).await;
+        assert_eq!(server.events(NS, "FailedDelete").len(), 1);
+        assert!(
+            server.count(&Requests::status_patches("podsets")) <= patches + 1,
+            "it does not change again and again"
+        );
+        server.check();
+    }
+}
+
+/// Many pods are protected, and then the last one is not. All are tried in turn.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_can_be_deleted_again_gets_its_turn() {
+    let (server, _operator) = with_set(20, Rules::default()).await;
+    let pods = server.live_pods(NS, "web");
+    let mut rules: Vec<FaultRule> = pods.iter().map(|pod| fail_slowly(&server, pod)).collect();
+    server.scale(NS, "web", 19);
+    sleep(600).await;
+    let tried: Vec<usize> = rules.iter().map(FaultRule::hits).collect();
+    assert!(tried.iter().all(|hits| *hits > 2), "{tried:?}");
+    rules.pop().unwrap().remove();
+    server.wait_until(|s| s.live_pods(NS, "web").len() == 19, seconds(180)).await;
+    server.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_neither_withdraws_nor_repeats_the_report() {
+    let (server, operator) = with_set(5, Rules::default()).await;
+    server.fault(Requests::deletes("pods"), Fault::RefuseLate(seconds(5), failed()));
+    server.scale(NS, "web", 4);
+    sleep(60).await;
+    operator.kill();
+    let patches = server.count(&Requests::status_patches("podsets"));
+    let _operator = Operator::leader(&server, "b", Rules::default());
+    sleep(120).await;
+    assert_eq!(server.count(&Requests::status_patches("podsets")), patches);
+    assert_eq!(server.events(NS, "FailedDelete").len(), 1);
+}
+
+/// A scale-down is undone while its first deletes are in flight.
+#[tokio::test(start_paused = true)]
+async fn no_delete_begins_for_a_former_spec() {
+    let (server, _operator) = with_set(30, Rules::default()).await;
+    server.fault(Requests::deletes("pods"), Fault::Delay(seconds(1)));
+    server.scale(NS, "web", 1);
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let begun = deletes(&server);
+    assert!((2..10).contains(&begun), "{begun}");
+    server.scale(NS, "web", 30);
+    sleep(3).await;
+    assert_eq!(deletes(&server), begun);
+    ready(&server, "web", 30).await;
+    server.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_delete_begins_after_the_signal_to_stop() {
+    let (server, operator) = with_set(30, Rules::default()).await;
+    server.fault(Requests::deletes("pods"), Fault::Delay(seconds(1)));
+    server.scale(NS, "web", 1);
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let begun = deletes(&server);
+    operator.end().await;
+    assert_eq!(deletes(&server), begun);
+    server.check();
+}
+
+/// All deletes of large sets hang. Another set of the namespace is still scaled.
+#[tokio::test(start_paused = true)]
+async fn other_sets_of_the_namespace_get_connections() {
+    let (server, _operator) = server_and_leader();
+    let sets = ["a", "b", "c"];
+    for set in sets {
+        server.create_podset(NS, set, 100);
+        ready(&server, set, 100).await;
+    }
+    server.fault(Requests::deletes("pods"), Fault::Delay(seconds(3600)));
+    for set in sets {
+        server.scale(NS, set, 1);
+    }
+    sleep(100).await;
+    for set in ["d", "e", "f"] {
+        server.create_podset(NS, set, 20);
+        assert!(becomes_ready(&server, set, 20, 3).await, "{set}");
+        sleep(7).await;
+    }
+    server.check();
+}
+
+/// One delete fails, and another pod is replaced instead. The pod that stays has the former template, as the partition wants.
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_the_partition_is_not_reported() {
+    let spec = json!({ "updateStrategy": { "rollingUpdate": { "partition": 3 } } });
+    let (server, _operator) = running(4, spec).await;
+    server.fault(Requests::deletes("pods").first(1), Fault::Refuse(failed()));
+    change_template(&server, "b");
+    server.wait_until(|s| versions(s) == "a a a b", seconds(60)).await;
+    sleep(60).await;
+    assert!(condition(&server, "Ready").starts_with("True/PartitionReached"), "{}", condition(&server, "Ready"));
+    assert_eq!(condition(&server, "ReplicaFailure"), "");
+}
