@@ -39,7 +39,17 @@ pub async fn config(arguments: &RunArgs) -> Result<(Config, bool), ConfigError> 
     let options = KubeConfigOptions { context: context.cloned(), ..KubeConfigOptions::default() };
     let config = async { Config::from_custom_kubeconfig(kubeconfig?, &options).await };
     match (config.await, by) {
-        (Ok(config), _) => Ok((config, true)),
+        (Ok(config), by) if config.cluster_url.scheme().is_none() => Err(ConfigError::Kubeconfig {
+            by: by.unwrap_or_else(|| "~/.kube/config".to_owned()),
+            why: format!("the server {:?} needs https:// or http://", config.cluster_url.to_string()),
+        }),
+        (Ok(mut config), _) => {
+            // As kubectl does.
+            if config.default_namespace.is_empty() {
+                config.default_namespace = "default".to_owned();
+            }
+            Ok((config, true))
+        }
         (Err(KubeconfigError::LoadContext(name)), _) if context.is_some() => Err(ConfigError::Context(name)),
         (Err(error), Some(by)) => Err(ConfigError::Kubeconfig { by, why: shown(&error) }),
         (Err(error), None) => match Config::incluster() {
@@ -81,12 +91,13 @@ mod tests {
         file
     }
 
-    /// The API server that these flags lead to.
-    async fn found(flags: &[&str]) -> Result<Option<String>, ConfigError> {
+    /// The host and the namespace that these flags lead to.
+    async fn found(flags: &[&str]) -> Result<(String, String), ConfigError> {
         let Command::Run(arguments) = Cli::read(["podset-operator"].iter().chain(flags)).unwrap().into_command() else {
             unreachable!("the flags are those of run")
         };
-        Ok(config(&arguments).await?.0.cluster_url.host().map(str::to_owned))
+        let (found, _) = config(&arguments).await?;
+        Ok((found.cluster_url.host().unwrap().to_owned(), found.default_namespace))
     }
 
     /// That of KUBECONFIG is in tests/tracing/ending.rs.
@@ -94,14 +105,16 @@ mod tests {
     async fn the_kubeconfig_of_the_flag_or_variable_is_used_or_rejected() {
         let two = "{apiVersion: v1, kind: Config, current-context: a, users: [], \
                    clusters: [{name: a, cluster: {server: 'http://a'}}, {name: b, cluster: {server: 'http://b'}}], \
-                   contexts: [{name: a, context: {cluster: a}}, {name: b, context: {cluster: b}}]}";
-        let files = [file(two), file("clusters: 3")];
-        let [good, bad] = files.each_ref().map(|file| format!("--kubeconfig={}", file.path().display()));
-        assert_eq!(found(&[&good]).await.unwrap().as_deref(), Some("a"));
-        assert_eq!(found(&[&good, "--context=b"]).await.unwrap().as_deref(), Some("b"));
+                   contexts: [{name: a, context: {cluster: a}}, {name: b, context: {cluster: b, namespace: ''}}]}";
+        let files = [file(two), file("clusters: 3"), file(&two.replace("'http://a'", "'10.0.0.1:6443'"))];
+        let [good, bad, no_scheme] = files.each_ref().map(|file| format!("--kubeconfig={}", file.path().display()));
+        let found_at = |host: &str| (host.to_owned(), "default".to_owned());
+        assert_eq!(found(&[&good]).await.unwrap(), found_at("a"));
+        assert_eq!(found(&[&good, "--context=b"]).await.unwrap(), found_at("b"));
         for (flags, named) in [
             (&["--kubeconfig=/nowhere/config"][..], "--kubeconfig /nowhere/config: "),
             (&[&bad], &*format!("--kubeconfig {}: ", files[1].path().display())),
+            (&[&no_scheme], &*format!("--kubeconfig {}: ", files[2].path().display())),
             (&[&good, "--context=typo"], "--context typo: the kubeconfig has no context of that name"),
         ] {
             let error = found(flags).await.unwrap_err();

@@ -43,13 +43,16 @@ use kube::{
     client::{AuthError, Body, ConfigExt, RustlsTlsError},
 };
 use tokio::net::TcpStream;
-use tower::{BoxError, Service, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt, timeout::Timeout, util::BoxCloneSyncService};
 
 use crate::WritePermit;
 pub use crate::{
     gate::{Gated, gate},
     pool::{Answer, Connections, IDLE, pool},
 };
+
+/// How long a connection for reads or the Lease may take to be made, with TLS.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Makes TCP connections, perhaps through a proxy.
 pub type Connector = BoxCloneSyncService<Uri, TokioIo<TcpStream>, BoxError>;
@@ -161,7 +164,9 @@ pub fn ungated(
 ) -> Result<legacy::Client<impl legacy::connect::Connect + Clone + Send + Sync + 'static, Body>, ConnectError> {
     let mut builder = legacy::Client::builder(TokioExecutor::new());
     builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).retry_canceled_requests(false);
-    Ok(builder.build(config.rustls_https_connector_with_connector(connector)?))
+    // The connector limits only the time of TCP. If a request no longer waits for its connection, nothing else ends TLS.
+    let connector = config.rustls_https_connector_with_connector(connector)?;
+    Ok(builder.build(Timeout::new(connector, CONNECT_TIMEOUT).map_future(Box::pin)))
 }
 
 /// Connections for the writes of a leader. `may_leave` is the [rule](crate::promise::Rules::may_leave) of their gate.
@@ -214,5 +219,17 @@ mod tests {
         config.proxy_url = Some("https://me:secret@proxy:3129".parse().unwrap());
         let error = connector(&config, None).map(drop).unwrap_err().to_string();
         assert!(error.starts_with("the proxy https://proxy:3129, of the kubeconfig or HTTPS_PROXY, cannot"), "{error}");
+    }
+
+    /// The server accepts connections and never answers.
+    #[tokio::test(start_paused = true)]
+    async fn tls_without_an_answer_ends() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let uri: Uri = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let config = Config::new(uri.clone());
+        let connections = ungated(&config, connector(&config, None).unwrap()).unwrap();
+        let request = Request::get(uri).body(Body::empty()).unwrap();
+        let answer = tokio::time::timeout(Duration::from_secs(60), connections.request(request)).await;
+        assert!(answer.expect("it does not wait for ever").is_err());
     }
 }

@@ -61,6 +61,9 @@ pub enum OperationError {
     /// The API server accepted the write, and answered with a Lease of another holder.
     #[error("the API server accepted the write of the Lease, but answered with a Lease of another holder")]
     NotOurs,
+    /// The API server accepted the write, which changed nothing, so other candidates cannot see it.
+    #[error("the write of the Lease changed nothing; does the system clock stand still?")]
+    Unchanged,
 }
 
 impl From<kube::Error> for OperationError {
@@ -127,11 +130,12 @@ impl Operations {
 
     async fn write(&self, change: Change, read: Option<Lease>) -> Result<Option<Timestamp>, OperationError> {
         let Candidate { identity, env, rules, store, .. } = &self.candidate;
-        let sent = env.now();
+        let (sent, before) = (env.now(), read.as_ref().map_or(0, LeaseExt::version));
         let write = LeaseWrite { change, version: read.as_ref().and_then(rules.version), read };
         lock(&self.observation).writes();
         match store.write(&self.client, &self.candidate, write).await {
             Ok(_) if change == Change::Release => Ok(Some(sent)),
+            Ok(Some(lease)) if lease.version() == before => Err(OperationError::Unchanged),
             Ok(Some(lease)) if lease.holder() == Some(identity) => {
                 let answered = env.now();
                 lock(&self.observation).wrote(lease, answered);
@@ -164,15 +168,20 @@ mod tests {
         serde_json::from_value(json!({ "metadata": metadata, "spec": { "holderIdentity": "web-0" } })).unwrap()
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_lease_that_is_deleted_during_a_renewal_is_not_created_again() {
+    /// A candidate that holds the Lease at this version, and what it has seen.
+    fn holder(version: &str) -> (Candidate, Arc<Mutex<Observation>>) {
         let mut candidate = Candidate::new("default", "operator", "web-0");
         candidate.identity = "web-0".to_owned();
         candidate.env = virtual_env();
-        let now = candidate.env.now();
         let mut observation = Observation::new("web-0", SignedDuration::from_secs(15), Ord::max);
-        observation.wrote(lease("10"), now);
-        let observation = Arc::new(Mutex::new(observation));
+        observation.wrote(lease(version), candidate.env.now());
+        (candidate, Arc::new(Mutex::new(observation)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_deleted_during_a_renewal_is_not_created_again() {
+        let (candidate, observation) = holder("10");
+        let now = candidate.env.now();
         let watched = observation.clone();
         let server = tower::service_fn(move |request: Request<Body>| {
             // Before the API server reads the Lease, a user labels and deletes it. So far, the watch has shown only the label.
@@ -190,5 +199,17 @@ mod tests {
         let operations = Operations { candidate, client: Client::new(server, "default"), observation };
         assert!(lock(&operations.observation).is_ours());
         assert_eq!(operations.run(Change::Renew).await.unwrap(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_that_changes_nothing_does_not_count() {
+        let (candidate, observation) = holder("10");
+        let server = tower::service_fn(|_: Request<Body>| {
+            let same = serde_json::to_vec(&lease("10")).unwrap();
+            std::future::ready(Ok::<_, std::convert::Infallible>(Response::new(Body::from(same))))
+        });
+        let operations = Operations { candidate, client: Client::new(server, "default"), observation };
+        let renewal = operations.run(Change::Renew).await;
+        assert!(matches!(renewal, Err(OperationError::Unchanged)), "{renewal:?}");
     }
 }

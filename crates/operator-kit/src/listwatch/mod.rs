@@ -47,7 +47,7 @@ const WATCH_SECONDS: u32 = 290;
 const BACKOFF: Waits = (SignedDuration::from_millis(500), SignedDuration::from_secs(15));
 
 /// The longest wait for a resource that the API server does not serve yet.
-const MISSING_RETRY: SignedDuration = SignedDuration::from_secs(1);
+const MISSING_RETRY: SignedDuration = SignedDuration::from_secs(5);
 
 /// Lists and watches for ever, passes every change to `sink`, and reports its state in `listing`.
 pub async fn run<T>(reader: Reader, source: Source, env: Env, listing: Listing, mut sink: impl FnMut(Change<T>))
@@ -73,6 +73,7 @@ where
         loop {
             let before = version;
             let end = watch(&reader, &source, &mut version, &mut sink, &mut backoff).await;
+            backoff.is_silent = matches!(&end, Err(ReadError::Timeout(SILENCE_TIMEOUT)));
             if version > before {
                 backoff.recovered();
                 progressed = env.now();
@@ -206,7 +207,7 @@ struct WatchBackoff<'a> {
     logged: LogOnce,
     /// Whether a watch has been gone since the last success.
     is_gone: bool,
-    /// Whether a watch has been silent since the last event.
+    /// Whether the last watch was silent.
     is_silent: bool,
 }
 
@@ -227,7 +228,6 @@ impl<'a> WatchBackoff<'a> {
     fn recovered(&mut self) {
         self.wait = BACKOFF.0;
         self.is_gone = false;
-        self.is_silent = false;
         if self.logged.forget() {
             info!("the API server answers for {} again", self.what);
         }
@@ -261,7 +261,6 @@ impl<'a> WatchBackoff<'a> {
     /// Logs each new failure once as a warning, and waits.
     async fn wait(&mut self, error: &ReadError) {
         let (failure, cause) = (explain(self.what, error), in_full(error));
-        self.is_silent |= matches!(error, ReadError::Timeout(SILENCE_TIMEOUT));
         self.listing.failed(format!("{failure}; see the log"));
         warn_once!(self.logged.note(&cause), error = cause, "{failure}; trying again");
         // Once the CRDs are installed, the operator should start soon.

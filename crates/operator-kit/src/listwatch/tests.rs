@@ -161,6 +161,14 @@ async fn a_silent_watch_is_followed_by_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_quiet_watch_after_a_silent_one_recovers() {
+    let asked = asked(300, |number| if number == 1 { (200, "", 1000) } else { QUIET }).await;
+    assert_eq!(asked.lists, [0, 1505]);
+    assert_eq!(asked.watches[3..], [1920, 2125, 2330, 2535, 2740, 2945], "no pause grows");
+    logged(&asked, &["did not answer in time", "connection reset", "answers for things again"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn rejected_watches_are_followed_by_a_list() {
     let asked = asked(400, |_| (403, "no", 0)).await;
     assert_eq!(asked.lists, [0, 1505, 3005]);

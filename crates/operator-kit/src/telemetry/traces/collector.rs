@@ -2,6 +2,7 @@
 
 use std::{
     path::PathBuf,
+    pin::pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -9,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either, select};
 use http::{Request, Response};
 use hyper_util::client::legacy::connect::HttpConnector;
 use kube::{Config, client::ConfigExt};
@@ -17,7 +18,7 @@ use opentelemetry_http::{Bytes, HttpClient, HttpError, hyper::HyperClient};
 use opentelemetry_otlp::{ExporterBuildError, Protocol, WithExportConfig, WithHttpConfig, WithTonicConfig};
 use opentelemetry_sdk::{
     Resource,
-    error::OTelSdkResult,
+    error::{OTelSdkError, OTelSdkResult},
     trace::{SpanData, SpanExporter},
 };
 use tokio::runtime::Handle;
@@ -58,7 +59,9 @@ pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, Traces
             .with_timeout(settings.timeout)
             .build()?,
     };
-    Ok(Logged { exporter, cause, is_failing: AtomicBool::new(false) })
+    // A little longer than the exporter's own time.
+    let limit = settings.timeout + Duration::from_secs(1);
+    Ok(Logged { exporter, limit, runtime: Handle::current(), cause, is_failing: AtomicBool::new(false) })
 }
 
 /// The error of the last HTTP request, which the exporter's own error does not contain.
@@ -133,6 +136,9 @@ impl HttpClient for Http {
 #[derive(Debug)]
 struct Logged<E> {
     exporter: E,
+    /// After this time an export has failed: the gRPC exporter waits for ever if the collector sends only headers.
+    limit: Duration,
+    runtime: Handle,
     cause: Cause,
     is_failing: AtomicBool,
 }
@@ -140,7 +146,11 @@ struct Logged<E> {
 impl<E: SpanExporter> SpanExporter for Logged<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
-        let result = self.exporter.export(batch).await;
+        let limit = self.runtime.spawn(tokio::time::sleep(self.limit));
+        let result = match select(pin!(self.exporter.export(batch)), limit).await {
+            Either::Left((result, _)) => result,
+            Either::Right(_) => Err(OTelSdkError::Timeout(self.limit)),
+        };
         let cause = lock(&self.cause).take();
         match (&result, self.is_failing.swap(result.is_err(), Ordering::Relaxed)) {
             (Err(error), false) => {
@@ -229,6 +239,24 @@ mod tests {
         http.send_bytes(Request::post(&settings.endpoint).body(Bytes::new()).unwrap()).await.unwrap_err();
         let text = lock(&cause).take().unwrap();
         assert!(text.to_lowercase().contains("connection refused"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn an_export_without_end_fails() {
+        #[derive(Debug)]
+        struct Endless;
+
+        impl SpanExporter for Endless {
+            async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+                std::future::pending().await
+            }
+        }
+
+        let (limit, is_failing) = (Duration::from_millis(10), AtomicBool::new(false));
+        let logged =
+            Logged { exporter: Endless, limit, runtime: Handle::current(), cause: Cause::default(), is_failing };
+        let result = logged.export(Vec::new()).await;
+        assert!(matches!(result, Err(OTelSdkError::Timeout(_))), "{result:?}");
     }
 
     #[tokio::test]
