@@ -11,6 +11,7 @@ use k8s_openapi::api::{
 use kube::{
     Api, Client, Config,
     api::{ListParams, WatchEvent, WatchParams},
+    client::AuthError,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use serde_json::Value;
@@ -29,7 +30,7 @@ const RETRY: Duration = Duration::from_secs(1);
 pub enum Error {
     #[error("{}", explained(.0))]
     Api(#[from] kube::Error),
-    #[error("error: cannot use the kubeconfig: {0}")]
+    #[error("error: cannot use the kubeconfig: {}", first_line(.0))]
     Kubeconfig(#[from] KubeconfigError),
     #[error("error: {0}")]
     Refused(String),
@@ -63,9 +64,28 @@ fn explained(error: &kube::Error) -> String {
     }
 }
 
-/// The innermost cause of an error.
-fn root(error: &dyn std::error::Error) -> &dyn std::error::Error {
-    error.source().map_or(error, root)
+/// The error of a kubeconfig, without the lines that the parser quotes: they may hold a token.
+fn first_line(error: &KubeconfigError) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+/// The innermost cause of an error. kube's errors of exec plugins contain their arguments, variables and output, which may be secret.
+fn root(error: &(dyn std::error::Error + 'static)) -> String {
+    match (error.downcast_ref(), error.source()) {
+        (Some(AuthError::AuthExecRun { status, .. }), _) => {
+            format!("the exec plugin of the kubeconfig failed ({status})")
+        }
+        (Some(AuthError::AuthExec(_) | AuthError::AuthExecParse(_)), _) => {
+            "the exec plugin of the kubeconfig printed no usable credentials".to_owned()
+        }
+        (_, Some(cause)) => root(cause),
+        (_, None) => error.to_string(),
+    }
+}
+
+/// Whether the same request may succeed a moment later.
+fn is_transient(error: &kube::Error) -> bool {
+    !matches!(error, kube::Error::Api(status) if status.code < 500 && status.code != 429)
 }
 
 /// The API server, and a namespace.
@@ -95,7 +115,11 @@ impl Cluster {
         let options = KubeConfigOptions { context: location.context, ..KubeConfigOptions::default() };
         let config = match location.kubeconfig {
             Some(path) => Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?,
-            None => Config::from_kubeconfig(&options).await?,
+            None => match Config::from_kubeconfig(&options).await {
+                Ok(config) => config,
+                // In a pod, as kubectl.
+                Err(error) => Config::incluster().map_err(|_| error)?,
+            },
         };
         let namespace = location.namespace.unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config)?;
@@ -175,7 +199,7 @@ impl Cluster {
             set = loop {
                 tokio::time::sleep(RETRY).await;
                 match self.sets.get(&name).await {
-                    Err(error) if !matches!(error, kube::Error::Api(_)) => {}
+                    Err(error) if is_transient(&error) => {}
                     read => break read?,
                 }
             };
@@ -218,5 +242,36 @@ impl Cluster {
             events.extend(api.list(&about).await?.items);
         }
         Ok(Seen { set, pods, events, now: Timestamp::now() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn secrets_of_a_kubeconfig_are_not_shown() {
+        let text = "users: [{user: {token: top-secret}}]\nclusters: [\ncontexts: []";
+        let error = Error::from(Kubeconfig::from_yaml(text).unwrap_err()).to_string();
+        assert!(error.starts_with("error: cannot use the kubeconfig: ") && !error.contains("top-secret"), "{error}");
+        let out = std::process::Output {
+            status: ExitStatusExt::from_raw(256),
+            stdout: b"top-secret".into(),
+            stderr: Vec::new(),
+        };
+        let failed = AuthError::AuthExecRun { cmd: "login --password top-secret".to_owned(), status: out.status, out };
+        let error = Error::from(kube::Error::Auth(failed)).to_string();
+        assert!(error.ends_with("the exec plugin of the kubeconfig failed (exit status: 1)"), "{error}");
+    }
+
+    #[test]
+    fn failures_of_the_api_server_are_repeated_and_rejections_are_not() {
+        let answer = |code| kube::Error::Api(kube::core::Status { code, ..kube::core::Status::default() }.boxed());
+        assert_eq!(
+            [429, 500, 503, 401, 403, 404].map(|code| is_transient(&answer(code))),
+            [true, true, true, false, false, false]
+        );
     }
 }

@@ -147,13 +147,23 @@ impl Command {
     }
 }
 
-/// Prints a line. A reader that has gone away is no error.
-fn print(line: &str) {
-    drop(writeln!(stdout(), "{line}"));
+/// Prints lines. A reader that has gone away is no error.
+fn print(lines: &str) {
+    drop(writeln!(stdout(), "{}", harmless(lines)));
 }
 
-fn warn(line: &str) {
-    drop(writeln!(stderr(), "{line}"));
+fn warn(lines: &str) {
+    drop(writeln!(stderr(), "{}", harmless(lines)));
+}
+
+/// The text without control characters but newlines: tenants can write them into events and annotations, and they control the terminal.
+fn harmless(text: &str) -> String {
+    text.replace(|c: char| c != '\n' && c.is_control(), "\u{fffd}")
+}
+
+/// The text on one line.
+fn on_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -274,6 +284,12 @@ mod tests {
         assert_eq!(watches(&["--watch", "-n", "x", "--timeout", "2m"]), Some((true, 120)));
         assert_eq!(watches(&["--timeout=5"]), None);
         assert_eq!(watches(&["--revision=-1"]), None);
+    }
+
+    #[test]
+    fn texts_of_tenants_control_no_terminal_and_forge_no_line() {
+        assert_eq!(harmless("a\u{1b}]0;b\nc"), "a\u{fffd}]0;b\nc");
+        assert_eq!(on_one_line("no\nNext: delete  all"), "no Next: delete all");
     }
 
     #[test]

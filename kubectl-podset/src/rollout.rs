@@ -4,7 +4,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use serde_json::{Value, json};
 
-use crate::objects::{KIND, PodSet, RESOURCE, Status, name};
+use crate::{
+    objects::{KIND, PodSet, RESOURCE, Status, name},
+    on_one_line,
+};
 
 const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
 const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
@@ -78,7 +81,7 @@ pub fn history(set: &PodSet, revisions: &[ControllerRevision], revision: i64) ->
     let lines = found.into_iter().map(|stored| {
         // The annotation of the set may have been changed after its template.
         let cause = is_current(set, stored).then(|| set_cause(set)).flatten().or_else(|| cause(stored));
-        format!("{:<10}{}\n", stored.revision, cause.unwrap_or("<none>"))
+        format!("{:<10}{}\n", stored.revision, on_one_line(cause.unwrap_or("<none>")))
     });
     Ok(format!("{KIND}/{name}\n{:<10}CHANGE-CAUSE\n{}", "REVISION", lines.collect::<String>()))
 }

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod, PodStatus};
 
-use crate::objects::{PodSet, Spec, Status, name, revision};
+use crate::{
+    objects::{PodSet, Spec, Status, name, revision},
+    on_one_line,
+};
 
 /// How many events it shows.
 const EVENTS_SHOWN: usize = 3;
@@ -24,7 +27,7 @@ pub struct Seen {
 pub fn why(seen: &Seen) -> String {
     let (set, none) = (&seen.set, Status::default());
     let status = set.status.as_ref().unwrap_or(&none);
-    let mut text = headline(seen, status);
+    let mut text = on_one_line(&headline(seen, status));
     let mut reasons: Vec<String> = operator(seen, status).into_iter().collect();
     if let Some(at) = &set.metadata.deletion_timestamp {
         let finalizers = set.metadata.finalizers.as_deref().unwrap_or_default();
@@ -33,7 +36,7 @@ pub fn why(seen: &Seen) -> String {
     }
     reasons.extend(outdated(&set.spec, status));
     reasons.extend(seen.pods.iter().filter_map(|pod| problem(pod, seen, status)));
-    for reason in reasons {
+    for reason in reasons.iter().map(|reason| on_one_line(reason)) {
         // What was said above is not repeated.
         let (what, details) = reason.split_once(": ").unwrap_or((&reason, "-"));
         text += &format!("\n- {}", if text.contains(details) { what } else { &reason });
@@ -148,7 +151,8 @@ fn unready(pod: &Pod, min_ready: u32, now: Timestamp) -> Option<String> {
     let condition = |type_| status.conditions.iter().flatten().find(|condition| condition.type_ == type_);
     let containers = || status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     if is_over(pod) {
-        let code = containers().find_map(|container| container.state.as_ref()?.terminated.as_ref());
+        let ended = containers().filter_map(|container| container.state.as_ref()?.terminated.as_ref());
+        let code = ended.max_by_key(|end| (end.exit_code != 0, end.finished_at.as_ref().map(|at| at.0)));
         let code = code.map(|ended| format!(" with exit code {}", ended.exit_code)).unwrap_or_default();
         let message = status.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
         return Some(format!("has finished{code}{message}"));
@@ -206,7 +210,7 @@ fn warnings(Seen { events, now, .. }: &Seen, status: &Status, told: &str) -> Vec
     let line = |event: &&Event| {
         let ago = time(event).map(|at| format!(" {} ago", since(at, *now))).unwrap_or_default();
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        format!("warning{ago}: {}: {}", text(&event.reason), text(&event.message))
+        on_one_line(&format!("warning{ago}: {}: {}", text(&event.reason), text(&event.message)))
     };
     warnings.iter().take(EVENTS_SHOWN).map(line).collect()
 }
@@ -287,6 +291,9 @@ web-1 (former template) on n runs, but its container app is not ready (OOMKilled
 
 {"status":{"phase":"Failed","message":"evicted","containerStatuses":[{"state":{"terminated":{"exitCode":7}}}]}}
 web-1 (former template) on n has finished with exit code 7: evicted
+
+{"status":{"phase":"Failed","initContainerStatuses":[{"state":{"terminated":{"exitCode":0}}}],"containerStatuses":[{"state":{"terminated":{"exitCode":3}}}]}}
+web-1 (former template) on n has finished with exit code 3
 
 {"status":{}}
 web-1 (former template) on n has not started

@@ -86,10 +86,8 @@ impl<'a> Batch<'a> {
 
     /// Whether the plan is still for the current spec, and the process does not stop.
     fn is_current(&self) -> bool {
-        let Set { key, uid, generation, is_deleting, .. } = self.set;
-        let found = self.context.observed.lock().sets.get(key);
-        let is_same = |set: &Set| (&set.uid, set.generation, set.is_deleting) == (uid, *generation, *is_deleting);
-        !self.context.stop.is_cancelled() && found.is_some_and(|set| is_same(&set))
+        let found = self.context.observed.lock().sets.get(&self.set.key);
+        !self.context.stop.is_cancelled() && found.is_some_and(|found| !self.set.calls_for_action(&found))
     }
 
     /// Reads a pod, consistently. Boxed, because few writes need it, and its state would enlarge the future of each one.

@@ -19,8 +19,9 @@ use operator_kit::{
     statuses, text,
 };
 
-/// The largest template that is kept, in bytes. A larger one is read again when pods are created.
-const KEPT: usize = 8 << 10;
+/// The largest template that is kept, in bytes. A larger one is read again when pods are created. It is so small because ten thousand sets
+/// must fit into the memory of a replica, whatever their templates are.
+const KEPT: usize = 1 << 10;
 
 /// A PodSet as the API server sends it. Spec and status are decoded later, from their text, so that one that does not decode stops no other
 /// set. (The text is there because API servers write the type of an event before its object.)

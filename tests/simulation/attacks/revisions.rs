@@ -33,6 +33,24 @@ async fn an_unreadable_revision_is_ignored() {
     without_the_former_template(|server, name| server.patch(&REVISIONS, NS, name, unreadable.clone())).await;
 }
 
+/// The API server allows such a template only before the set waits for terminations.
+#[tokio::test(start_paused = true)]
+async fn a_former_template_without_a_grace_period_is_not_used_if_the_set_waits_for_terminations() {
+    let (server, _operator) = running(2, json!({})).await;
+    let mut graceless = template("a");
+    graceless["spec"]["terminationGracePeriodSeconds"] = json!(0);
+    change(&server, json!({ "template": graceless }));
+    sleep(60).await;
+    let update = json!({ "rollingUpdate": { "partition": 1 } });
+    let policy = "TerminationComplete";
+    change(&server, json!({ "template": template("b"), "podReplacementPolicy": policy, "updateStrategy": update }));
+    server.wait_until(|s| versions(s) == "a b", seconds(60)).await;
+    delete_one(&server, "a");
+    sleep(60).await;
+    assert_eq!(versions(&server), "b b");
+    server.check();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_revision_has_the_cause_of_its_change() {
     let (server, _operator) = running(1, json!({})).await;
