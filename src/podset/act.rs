@@ -51,7 +51,8 @@ pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetStat
         create.retain(|creation| creation.former.is_some() || !state.preparation.stops_creates(&view.set));
     }
     delete::delete(batch, plan.delete, state, &mut done).await;
-    create::create(batch, create, state, &mut done).await;
+    // Slow deletes leave no time in their batch.
+    create::create(Batch::new(context, &view.set), create, state, &mut done).await;
     done
 }
 

@@ -32,7 +32,7 @@ const READ_RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_se
 /// How long a set waits before it looks again for room for its template.
 const ROOM_RETRY: SignedDuration = SignedDuration::from_millis(500);
 
-/// How long after a rejected delete other pods are deleted before anything is reported.
+/// How long passes with rejected deletes go on to other pods before anything is reported.
 const SHORT: SignedDuration = SignedDuration::from_secs(4);
 
 /// One pass over one set.
@@ -217,6 +217,7 @@ impl Pass<'_> {
             report::settle(&after, state);
             return Err(Next::At(self.context.env.now()));
         }
+        let is_rejected = is_rejected && !after.deletes_others(state);
         Ok((view, after, has_failed || is_rejected))
     }
 }

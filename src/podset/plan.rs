@@ -48,7 +48,8 @@ pub struct Input<'a> {
 pub fn plan(input: &Input) -> Plan {
     let mut plan = input.desired();
     // Deletes that failed before come last, so that they do not hold up the others.
-    plan.delete.sort_by_key(|deletion| input.state.delete_failed(&deletion.uid));
+    let tried_at = |uid: &Uid| (input.state.delete_failed(uid), input.state.retry.rejected.at(uid));
+    plan.delete.sort_by_key(|deletion| tried_at(&deletion.uid));
     match input.state.retry.waits_until(input.view.set.generation, input.now) {
         Some(until) if plan.has_work() => {
             let wake = soonest(plan.wake, Some(until));
@@ -192,8 +193,7 @@ impl Input<'_> {
         self.state.fates.strays.iter().map(deletion).collect()
     }
 
-    /// The pods that a scale-down deletes. If the delete of a pod was rejected, it stays among them, and the next pod is deleted in its
-    /// place. But if an earlier delete of it got no answer and may still take effect, no other pod is deleted.
+    /// The pods that a scale-down deletes. If the delete of a pod was rejected, another pod is deleted in its place. But if an earlier delete of it got no answer and may still take effect, no other pod is deleted.
     fn victims(&self, count: Count) -> Vec<Deletion> {
         let Input { view, state, .. } = *self;
         let certain = view.pods.iter().filter(|seen| seen.is_live() && !seen.is_missing);
@@ -205,7 +205,7 @@ impl Input<'_> {
             return Vec::new();
         }
         let mut victims = Vec::new();
-        for seen in ranking::victims_first(&candidates, view.set.revision(), state) {
+        for seen in ranking::victims_first(&candidates, view.set.revision(), state, self.now) {
             if left == 0 {
                 break;
             }

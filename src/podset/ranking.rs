@@ -1,11 +1,13 @@
 //! Which pods a scale-down deletes first. Pure.
 //!
-//! A pod whose delete may still take effect comes first. Pods whose last delete was rejected come last,
-//! in the order in which they were tried. The others are compared by these rules, in order: not yet scheduled; Pending before Unknown before Running; not ready before ready; lower
+//! A pod whose delete may still take effect comes first. Pods whose last delete was rejected come last for a while. The others are compared
+//! by these rules, in order: not yet scheduled; Pending before Unknown before Running; not ready before ready; lower
 //! `controller.kubernetes.io/pod-deletion-cost`; of a former template; on the node with more pods of the set; ready for a shorter time; more
 //! restarts; younger; then UID, so that the order is total.
 
 use std::{cmp::Reverse, collections::HashMap};
+
+use jiff::Timestamp;
 
 use super::{
     observe::{Phase, Seen},
@@ -14,7 +16,12 @@ use super::{
 };
 
 /// The pods in the order in which a scale-down deletes them.
-pub fn victims_first<'a>(pods: &[&'a Seen], revision: Option<Revision>, state: &SetState) -> Vec<&'a Seen> {
+pub fn victims_first<'a>(
+    pods: &[&'a Seen],
+    revision: Option<Revision>,
+    state: &SetState,
+    now: Timestamp,
+) -> Vec<&'a Seen> {
     let mut on_node: HashMap<&str, usize> = HashMap::new();
     for node in pods.iter().filter_map(|seen| seen.pod.node.as_deref()) {
         *on_node.entry(node).or_default() += 1;
@@ -24,7 +31,7 @@ pub fn victims_first<'a>(pods: &[&'a Seen], revision: Option<Revision>, state: &
         let pod = &seen.pod;
         (
             !state.fates.is_going(&pod.uid),
-            state.retry.rejected.at(&pod.uid),
+            state.retry.rejected.rank(&pod.uid, now),
             pod.node.is_some(),
             phase_rank(pod.phase),
             pod.ready_since.is_some(),
@@ -78,7 +85,8 @@ mod tests {
 
         let mut shuffled: Vec<&Seen> = pods.iter().rev().collect();
         shuffled.rotate_left(5);
-        let ranked: Vec<&str> = victims_first(&shuffled, None, &state).iter().map(|seen| &*seen.pod.key.name).collect();
+        let ranked: Vec<&str> =
+            victims_first(&shuffled, None, &state, testing::now()).iter().map(|seen| &*seen.pod.key.name).collect();
         let expected: Vec<&str> = pods.iter().map(|seen| &*seen.pod.key.name).collect();
         assert_eq!(ranked, expected);
     }

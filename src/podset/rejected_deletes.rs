@@ -1,6 +1,6 @@
 //! Deletes of single pods that the API server rejected, or that failed after an earlier failure. Both are called rejections here. No I/O.
 //!
-//! A rejection delays one pod only: the plan skips it until its delay ends. A new leader starts without this state and learns it again.
+//! A rejection delays one pod only: the plan skips it until its delay ends, and prefers other pods for a while. A new leader starts without this state and learns it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -79,6 +79,24 @@ impl RejectedDeletes {
     /// When the last delete of this pod was rejected. `None`, which sorts before all times: it was not.
     pub fn at(&self, uid: &Uid) -> Option<Timestamp> {
         self.by_uid.get(uid).map(|rejection| rejection.at)
+    }
+
+    /// Which pods are deleted after the others: those whose last delete was rejected, in the order in which they were tried. After a while
+    /// such a pod gets its usual place again, because the others may have been deleted for a long time. The more such pods there are, the
+    /// longer this takes, so that slow tries do not hold up the others.
+    pub fn rank(&self, uid: &Uid, now: Timestamp) -> Option<Timestamp> {
+        let (_, longest) = BACKOFF;
+        let turn = longest.saturating_mul(i32::try_from(self.by_uid.len()).unwrap_or(i32::MAX));
+        self.by_uid
+            .get(uid)
+            .filter(|rejection| now.duration_since(rejection.until) < turn)
+            .map(|rejection| rejection.at)
+    }
+
+    /// Whether the delete of this pod was rejected more than once.
+    pub fn is_repeated(&self, uid: &Uid) -> bool {
+        let (first, _) = BACKOFF;
+        self.by_uid.get(uid).is_some_and(|rejection| rejection.wait > first)
     }
 
     /// Whether the last delete of this pod was rejected.

@@ -16,7 +16,7 @@ use operator_kit::{ObjectKey, client::WRITES_OF_A_NAMESPACE, log_once::warn_once
 /// The most requests of one set in flight. More would only wait in the writer, and delay other sets of the namespace.
 pub const AT_ONCE: usize = WRITES_OF_A_NAMESPACE;
 
-/// How long requests of one kind begin in a pass. Without this limit, the status of a set whose creates take 8 s would be wrong for 30 s.
+/// How long a batch begins requests. Without this limit, the status of a set whose creates take 8 s would be wrong for 30 s.
 const SENDING_TIME: SignedDuration = SignedDuration::from_secs(4);
 
 /// The results of a plan. Only [`act`](super::act) makes them, so the report contains nothing that was not tried.
@@ -42,7 +42,7 @@ pub struct Done {
     pub has_failed: bool,
 }
 
-/// The requests of one pass.
+/// Requests of one pass.
 #[derive(Clone, Copy)]
 pub struct Batch<'a> {
     pub context: &'a Context,
@@ -51,12 +51,14 @@ pub struct Batch<'a> {
     pub first: usize,
     /// How many requests are in flight at most.
     pub at_once: usize,
+    /// After this time no further request begins, except the first of each kind: the plan may be out of date.
+    until: Timestamp,
 }
 
 impl<'a> Batch<'a> {
-    /// A pass that begins now.
+    /// A batch that begins now.
     pub fn new(context: &'a Context, set: &'a Set) -> Self {
-        Batch { context, set, first: 1, at_once: AT_ONCE }
+        Batch { context, set, first: 1, at_once: AT_ONCE, until: context.env.now() + SENDING_TIME }
     }
 
     /// Sends the first requests, and allows one more in flight after each answer, up to a limit. So a set whose pods are rejected costs one
@@ -71,12 +73,13 @@ impl<'a> Batch<'a> {
         let mut in_flight = FuturesUnordered::new();
         let mut at_once = self.first.min(self.at_once);
         let mut goes_on = true;
-        let until = self.context.env.now() + SENDING_TIME;
-        let may_begin = || self.context.env.now() < until && self.is_current();
+        let mut is_first = true;
+        let may_begin = |is_first| (is_first || self.context.env.now() < self.until) && self.is_current();
         loop {
-            while goes_on && in_flight.len() < at_once && may_begin() {
+            while goes_on && in_flight.len() < at_once && may_begin(is_first) {
                 let Some(item) = items.next() else { break };
                 in_flight.push(send(item));
+                is_first = false;
             }
             let Some(result) = in_flight.next().await else { break };
             goes_on &= handle(result);

@@ -18,7 +18,7 @@ use operator_kit::{
 };
 
 /// How many more deletes begin at once after others were rejected. Other sets of the namespace need connections too.
-const MOST_MORE: usize = 16;
+const MOST_MORE: usize = 4;
 
 /// What the answer to a delete proves.
 enum Deleted {

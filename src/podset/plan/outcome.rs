@@ -141,9 +141,9 @@ impl Plan {
         !self.create.is_empty() && (state.met_stranger || self.count.live < state.live.unwrap_or(reported))
     }
 
-    /// Whether it deletes a pod whose delete was not rejected before.
+    /// Whether it deletes a pod whose delete was not rejected before, or only once.
     pub fn deletes_others(&self, state: &SetState) -> bool {
-        self.delete.iter().any(|deletion| !state.retry.rejected.contains(&deletion.uid))
+        self.delete.iter().any(|deletion| !state.retry.rejected.is_repeated(&deletion.uid))
     }
 
     /// Whether it asks for anything.

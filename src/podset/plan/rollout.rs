@@ -162,9 +162,9 @@ impl Input<'_> {
         let mut available = plan.count.available;
         let least = wanted.replicas.saturating_sub(max_unavailable);
         let old: Vec<&Seen> = self.old().collect();
-        let mut ranked = ranking::victims_first(&old, None, self.state);
-        let rejected_at = |uid| self.state.retry.rejected.at(uid).filter(|_| !self.state.fates.is_going(uid));
-        ranked.sort_by_key(|seen| (self.is_available(seen), rejected_at(&seen.pod.uid), seen.pod.deletion_cost));
+        let mut ranked = ranking::victims_first(&old, None, self.state, self.now);
+        let rank = |uid| self.state.retry.rejected.rank(uid, self.now).filter(|_| !self.state.fates.is_going(uid));
+        ranked.sort_by_key(|seen| (self.is_available(seen), rank(&seen.pod.uid), seen.pod.deletion_cost));
         let mut outdated = Vec::new();
         for seen in ranked {
             let is_available = self.is_available(seen);

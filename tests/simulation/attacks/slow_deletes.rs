@@ -165,6 +165,19 @@ async fn other_sets_of_the_namespace_get_connections() {
     server.check();
 }
 
+/// One delete of a rollout fails, and other pods are replaced first.
+#[tokio::test(start_paused = true)]
+async fn a_single_failure_is_not_reported_until_the_end_of_a_rollout() {
+    let spec = json!({ "minReadySeconds": 20, "updateStrategy": { "rollingUpdate": { "maxUnavailable": 1 } } });
+    let (server, _operator) = running(20, spec).await;
+    server.fault(Requests::deletes("pods").first(1), Fault::Refuse(failed()));
+    change_template(&server, "b");
+    sleep(120).await;
+    assert_eq!(condition(&server, "ReplicaFailure"), "");
+    assert!(versions(&server).contains('a'), "the rollout goes on");
+    server.check();
+}
+
 /// One delete fails, and another pod is replaced instead. The pod that stays has the former template, as the partition wants.
 #[tokio::test(start_paused = true)]
 async fn a_pod_of_the_partition_is_not_reported() {

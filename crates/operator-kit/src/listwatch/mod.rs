@@ -47,7 +47,7 @@ const WATCH_SECONDS: u32 = 290;
 const BACKOFF: Waits = (SignedDuration::from_millis(500), SignedDuration::from_secs(15));
 
 /// The longest wait for a resource that the API server does not serve yet.
-const MISSING_RETRY: SignedDuration = SignedDuration::from_secs(5);
+const MISSING_RETRY: SignedDuration = SignedDuration::from_secs(1);
 
 /// Lists and watches for ever, passes every change to `sink`, and reports its state in `listing`.
 pub async fn run<T>(reader: Reader, source: Source, env: Env, listing: Listing, mut sink: impl FnMut(Change<T>))
