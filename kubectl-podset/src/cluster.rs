@@ -71,15 +71,13 @@ fn first_line(error: &KubeconfigError) -> String {
 
 /// The innermost cause of an error. kube's errors of exec plugins contain their arguments, variables and output, which may be secret.
 fn root(error: &(dyn std::error::Error + 'static)) -> String {
-    match (error.downcast_ref(), error.source()) {
-        (Some(AuthError::AuthExecRun { status, .. }), _) => {
-            format!("the exec plugin of the kubeconfig failed ({status})")
+    match error.downcast_ref() {
+        Some(AuthError::AuthExecRun { status, .. }) => format!("the exec plugin of the kubeconfig failed ({status})"),
+        Some(AuthError::AuthExecParse(_)) => {
+            "the output of the kubeconfig's exec plugin is no ExecCredential".to_owned()
         }
-        (Some(AuthError::AuthExec(_) | AuthError::AuthExecParse(_)), _) => {
-            "the exec plugin of the kubeconfig printed no usable credentials".to_owned()
-        }
-        (_, Some(cause)) => root(cause),
-        (_, None) => error.to_string(),
+        Some(AuthError::AuthExec(_)) => "the kubeconfig's exec plugin or auth provider gave no credentials".to_owned(),
+        _ => error.source().map_or_else(|| error.to_string(), root),
     }
 }
 
@@ -113,12 +111,15 @@ impl Cluster {
     /// The cluster of a kubeconfig.
     pub async fn new(location: Location) -> Result<Self, Error> {
         let options = KubeConfigOptions { context: location.context, ..KubeConfigOptions::default() };
+        let is_named = options.context.is_some() || std::env::var_os("KUBECONFIG").is_some();
         let config = match location.kubeconfig {
             Some(path) => Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?,
             None => match Config::from_kubeconfig(&options).await {
-                Ok(config) => config,
-                // In a pod, as kubectl.
-                Err(error) => Config::incluster().map_err(|_| error)?,
+                // Without a kubeconfig, use the pod's ServiceAccount, like kubectl.
+                Err(error @ (KubeconfigError::ReadConfig(..) | KubeconfigError::FindPath)) if !is_named => {
+                    Config::incluster().map_err(|_| error)?
+                }
+                config => config?,
             },
         };
         let namespace = location.namespace.unwrap_or_else(|| config.default_namespace.clone());
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_the_api_server_are_repeated_and_rejections_are_not() {
+    fn server_errors_are_retried_and_client_errors_are_not() {
         let answer = |code| kube::Error::Api(kube::core::Status { code, ..kube::core::Status::default() }.boxed());
         assert_eq!(
             [429, 500, 503, 401, 403, 404].map(|code| is_transient(&answer(code))),

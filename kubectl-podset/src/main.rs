@@ -149,16 +149,16 @@ impl Command {
 
 /// Prints lines. A reader that has gone away is no error.
 fn print(lines: &str) {
-    drop(writeln!(stdout(), "{}", harmless(lines)));
+    drop(writeln!(stdout(), "{}", without_control_characters(lines)));
 }
 
 fn warn(lines: &str) {
-    drop(writeln!(stderr(), "{}", harmless(lines)));
+    drop(writeln!(stderr(), "{}", without_control_characters(lines)));
 }
 
-/// The text without control characters but newlines: tenants can write them into events and annotations, and they control the terminal.
-fn harmless(text: &str) -> String {
-    text.replace(|c: char| c != '\n' && c.is_control(), "\u{fffd}")
+/// Replaces control characters except newlines and tabs. Tenants can put terminal escapes into events and annotations.
+fn without_control_characters(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{fffd}")
 }
 
 /// The text on one line.
@@ -287,8 +287,8 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_tenants_control_no_terminal_and_forge_no_line() {
-        assert_eq!(harmless("a\u{1b}]0;b\nc"), "a\u{fffd}]0;b\nc");
+    fn text_from_objects_has_no_control_characters_and_stays_on_its_line() {
+        assert_eq!(without_control_characters("a\u{1b}]0;b\n\tc"), "a\u{fffd}]0;b\n\tc");
         assert_eq!(on_one_line("no\nNext: delete  all"), "no Next: delete all");
     }
 

@@ -152,6 +152,7 @@ fn unready(pod: &Pod, min_ready: u32, now: Timestamp) -> Option<String> {
     let containers = || status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     if is_over(pod) {
         let ended = containers().filter_map(|container| container.state.as_ref()?.terminated.as_ref());
+        // The last container that failed; if none failed, the last that ended.
         let code = ended.max_by_key(|end| (end.exit_code != 0, end.finished_at.as_ref().map(|at| at.0)));
         let code = code.map(|ended| format!(" with exit code {}", ended.exit_code)).unwrap_or_default();
         let message = status.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();

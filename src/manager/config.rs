@@ -25,7 +25,7 @@ pub enum ConfigError {
 ///
 /// # Errors
 ///
-/// When none can be found, the kubeconfig cannot be read, or it has no such context.
+/// When none can be found, the kubeconfig cannot be read, it has no such context, or the address of the server is not a URL.
 pub async fn config(arguments: &RunArgs) -> Result<(Config, bool), ConfigError> {
     let context = arguments.context.as_ref();
     // If a kubeconfig that the user named cannot be used, no other one is tried.
@@ -41,10 +41,10 @@ pub async fn config(arguments: &RunArgs) -> Result<(Config, bool), ConfigError> 
     match (config.await, by) {
         (Ok(config), by) if config.cluster_url.scheme().is_none() => Err(ConfigError::Kubeconfig {
             by: by.unwrap_or_else(|| "~/.kube/config".to_owned()),
-            why: format!("the server {:?} needs https:// or http://", config.cluster_url.to_string()),
+            why: format!("the server {:?} must begin with https:// or http://", config.cluster_url.to_string()),
         }),
         (Ok(mut config), _) => {
-            // As kubectl does.
+            // As in kubectl.
             if config.default_namespace.is_empty() {
                 config.default_namespace = "default".to_owned();
             }

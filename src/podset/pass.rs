@@ -32,7 +32,7 @@ const READ_RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_se
 /// How long a set waits before it looks again for room for its template.
 const ROOM_RETRY: SignedDuration = SignedDuration::from_millis(500);
 
-/// How long passes with rejected deletes go on to other pods before anything is reported.
+/// While deletes are rejected, the set tries other pods for this long before it reports.
 const SHORT: SignedDuration = SignedDuration::from_secs(4);
 
 /// One pass over one set.
@@ -209,16 +209,16 @@ impl Pass<'_> {
         // The template is no longer needed.
         drop((view, _room));
         let (view, after) = self.plan(state)?;
-        // Other pods go in the place of one that cannot be deleted, before anything is reported, unless deletes take long. Nor is a status
-        // reported for a set that must be read: its spec may have changed while this plan was carried out.
+        // If a delete was rejected, try other pods before reporting, but for a few seconds only. No status is reported for a set that must
+        // be read: its spec may have changed while this plan was carried out.
         let since = *state.reports.silent_since.get_or_insert(began);
         let is_quick = self.context.env.now().duration_since(since) < SHORT;
-        if view.is_unread || (is_rejected && is_quick && after.deletes_others(state)) {
+        let tries_others = is_rejected && after.tries_more_deletes(state);
+        if view.is_unread || (tries_others && is_quick) {
             report::settle(&after, state);
             return Err(Next::At(self.context.env.now()));
         }
-        let is_rejected = is_rejected && !after.deletes_others(state);
-        Ok((view, after, has_failed || is_rejected))
+        Ok((view, after, has_failed || (is_rejected && !tries_others)))
     }
 }
 

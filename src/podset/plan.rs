@@ -48,8 +48,11 @@ pub struct Input<'a> {
 pub fn plan(input: &Input) -> Plan {
     let mut plan = input.desired();
     // Deletes that failed before come last, so that they do not hold up the others.
-    let tried_at = |uid: &Uid| (input.state.delete_failed(uid), input.state.retry.rejected.at(uid));
-    plan.delete.sort_by_key(|deletion| tried_at(&deletion.uid));
+    let SetState { fates, retry, .. } = input.state;
+    plan.delete.sort_by_key(|Deletion { uid, .. }| {
+        let rejected_at = retry.rejected.at(uid);
+        (rejected_at.is_some() || fates.is_going(uid), rejected_at)
+    });
     match input.state.retry.waits_until(input.view.set.generation, input.now) {
         Some(until) if plan.has_work() => {
             let wake = soonest(plan.wake, Some(until));
@@ -230,9 +233,11 @@ impl Input<'_> {
     /// The live pods whose delete was rejected, if any pod is surplus, or these are to be replaced.
     fn undeletable(&self, count: Count, wanted: &Wanted) -> impl Iterator<Item = Uid> {
         let Input { view, state, .. } = *self;
-        let is_rolling = count.updated < wanted.replicas - wanted.update.partition;
-        let is_to_go = move |seen: &Seen| count.surplus() > 0 || (is_rolling && self.needs_update(seen));
-        let is_affected = move |seen: &&Seen| seen.is_live() && is_to_go(seen);
+        // Once enough pods have the new template, the partition wants the others to stay.
+        let wants_more_updated = count.updated < wanted.replicas - wanted.update.partition;
+        let is_affected = move |seen: &&Seen| {
+            seen.is_live() && (count.surplus() > 0 || (wants_more_updated && self.needs_update(seen)))
+        };
         let uids = view.pods.iter().filter(is_affected).map(|seen| &seen.pod.uid);
         uids.filter(|uid| state.retry.rejected.contains(uid)).cloned()
     }

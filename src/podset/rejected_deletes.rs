@@ -71,7 +71,7 @@ impl RejectedDeletes {
         }
     }
 
-    /// How many pods cannot be deleted.
+    /// How many pods have a rejected delete.
     pub fn count(&self) -> usize {
         self.by_uid.len()
     }
@@ -81,16 +81,14 @@ impl RejectedDeletes {
         self.by_uid.get(uid).map(|rejection| rejection.at)
     }
 
-    /// Which pods are deleted after the others: those whose last delete was rejected, in the order in which they were tried. After a while
-    /// such a pod gets its usual place again, because the others may have been deleted for a long time. The more such pods there are, the
-    /// longer this takes, so that slow tries do not hold up the others.
+    /// Sorts pods whose last delete was rejected after the others, the one that was tried first in front. `None`, which sorts before all
+    /// times: not rejected lately. A rejection counts until 30 s after the next try was due, times the number of rejected pods: so each pod
+    /// gets its turn, and slow tries do not hold up the others.
     pub fn rank(&self, uid: &Uid, now: Timestamp) -> Option<Timestamp> {
+        let rejection = self.by_uid.get(uid)?;
         let (_, longest) = BACKOFF;
         let turn = longest.saturating_mul(i32::try_from(self.by_uid.len()).unwrap_or(i32::MAX));
-        self.by_uid
-            .get(uid)
-            .filter(|rejection| now.duration_since(rejection.until) < turn)
-            .map(|rejection| rejection.at)
+        (now.duration_since(rejection.until) < turn).then_some(rejection.at)
     }
 
     /// Whether the delete of this pod was rejected more than once.
@@ -116,8 +114,10 @@ impl RejectedDeletes {
 
     /// Forgets this pod: its delete was accepted, or it is gone.
     pub fn forget(&mut self, uid: &Uid) {
-        let was_last = self.by_uid.remove(uid).is_some() && self.by_uid.is_empty();
-        self.pending_event.take_if(|_| was_last);
+        // If the last such pod is deleted, there is nothing to report.
+        if self.by_uid.remove(uid).is_some() && self.by_uid.is_empty() {
+            self.pending_event = None;
+        }
     }
 
     /// Forgets all other pods: they are gone, or need not be deleted any more.
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_reported_once_all_pods_are_deleted() {
+    fn only_the_delete_of_the_rejected_pod_itself_drops_the_event() {
         let mut rejected = RejectedDeletes::default();
         reject(&mut rejected, 5, after(0));
         rejected.retain(&BTreeSet::new());

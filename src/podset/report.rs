@@ -157,7 +157,8 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
     state.reports.silent_since = None;
     let new = (context.rules.status)(view, plan, state, context.env.clock.wall());
     let mut events = rollout_events(set, plan, &new, state);
-    let is_settled = plan.create.is_empty() && !plan.deletes_others(state) && plan.prepare.is_none();
+    let is_settled = plan.create.is_empty() && !plan.tries_more_deletes(state) && plan.prepare.is_none();
+    // The condition FailedDelete comes with its event, even if other deletes go on.
     if is_settled || failed_delete(&new).is_some() {
         let rejected = state.retry.rejected.take_event(failed_delete(&set.status));
         events.extend(rejected.map(|message| events::deletes_rejected(&message)));
@@ -226,7 +227,7 @@ fn failed_delete(status: &PodSetStatus) -> Option<&str> {
     failure.filter(|failure| failure.reason == status::FAILED_DELETE).map(|failure| &*failure.message)
 }
 
-/// The events that are due when nothing is left to create or delete. Each is due once.
+/// The events that are due when nothing is left to create or delete, except pods whose delete was rejected repeatedly. Each is due once.
 fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState) -> Vec<Event> {
     let set = &view.set;
     // Not yet while strays are to be deleted, or if a failed try has changed nothing so far but may still take effect.

@@ -110,7 +110,7 @@ impl Preparation {
     }
 }
 
-/// What the report remembers: only it reads and writes this.
+/// What was reported, and what is still to be reported.
 #[derive(Clone, Debug, Default)]
 pub struct Reports {
     /// Why the API server rejects creates, while it does.
@@ -152,11 +152,6 @@ pub struct Burst {
 }
 
 impl SetState {
-    /// Whether a delete of this pod failed: it may still take effect, or was rejected.
-    pub fn delete_failed(&self, uid: &Uid) -> bool {
-        self.fates.is_going(uid) || self.retry.rejected.contains(uid)
-    }
-
     /// Whether strays keep pods from being created: one of them is still going, or too many cannot be deleted.
     pub fn strays_hold(&self) -> bool {
         self.has_pending_strays() || self.fates.strays.len() >= MOST_STRAYS

@@ -51,7 +51,7 @@ pub use crate::{
     pool::{Answer, Connections, IDLE, pool},
 };
 
-/// How long a connection for reads or the Lease may take to be made, with TLS.
+/// The time limit for a new connection for reads or the Lease, including TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Makes TCP connections, perhaps through a proxy.
@@ -164,7 +164,8 @@ pub fn ungated(
 ) -> Result<legacy::Client<impl legacy::connect::Connect + Clone + Send + Sync + 'static, Body>, ConnectError> {
     let mut builder = legacy::Client::builder(TokioExecutor::new());
     builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).retry_canceled_requests(false);
-    // The connector limits only the time of TCP. If a request no longer waits for its connection, nothing else ends TLS.
+    // The connector's time limit covers only TCP. hyper goes on connecting after the request has timed out, so without another limit a TLS
+    // handshake without an answer would never end.
     let connector = config.rustls_https_connector_with_connector(connector)?;
     Ok(builder.build(Timeout::new(connector, CONNECT_TIMEOUT).map_future(Box::pin)))
 }

@@ -62,7 +62,9 @@ pub enum OperationError {
     #[error("the API server accepted the write of the Lease, but answered with a Lease of another holder")]
     NotOurs,
     /// The API server accepted the write, which changed nothing, so other candidates cannot see it.
-    #[error("the write of the Lease changed nothing; does the system clock stand still?")]
+    #[error(
+        "the API server accepted the write of the Lease, but did not change it: check the system clock, and webhooks for Leases"
+    )]
     Unchanged,
 }
 

@@ -16,7 +16,7 @@ use operator_kit::{ObjectKey, client::WRITES_OF_A_NAMESPACE, log_once::warn_once
 /// The most requests of one set in flight. More would only wait in the writer, and delay other sets of the namespace.
 pub const AT_ONCE: usize = WRITES_OF_A_NAMESPACE;
 
-/// How long a batch begins requests. Without this limit, the status of a set whose creates take 8 s would be wrong for 30 s.
+/// A batch begins no request after this time. Without this limit, the status of a set whose creates take 8 s would be wrong for 30 s.
 const SENDING_TIME: SignedDuration = SignedDuration::from_secs(4);
 
 /// The results of a plan. Only [`act`](super::act) makes them, so the report contains nothing that was not tried.
@@ -42,7 +42,7 @@ pub struct Done {
     pub has_failed: bool,
 }
 
-/// Requests of one pass.
+/// Requests of one pass that share a time limit.
 #[derive(Clone, Copy)]
 pub struct Batch<'a> {
     pub context: &'a Context,
@@ -51,7 +51,7 @@ pub struct Batch<'a> {
     pub first: usize,
     /// How many requests are in flight at most.
     pub at_once: usize,
-    /// After this time no further request begins, except the first of each kind: the plan may be out of date.
+    /// No request begins after this time, because the plan may be out of date. The first request of each kind always may.
     until: Timestamp,
 }
 
@@ -74,7 +74,7 @@ impl<'a> Batch<'a> {
         let mut at_once = self.first.min(self.at_once);
         let mut goes_on = true;
         let mut is_first = true;
-        let may_begin = |is_first| (is_first || self.context.env.now() < self.until) && self.is_current();
+        let may_begin = |is_first| (is_first || self.context.env.now() < self.until) && self.may_continue();
         loop {
             while goes_on && in_flight.len() < at_once && may_begin(is_first) {
                 let Some(item) = items.next() else { break };
@@ -87,8 +87,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Whether the plan is still for the current spec, and the process does not stop.
-    fn is_current(&self) -> bool {
+    /// Whether the spec is unchanged and the process is not stopping.
+    fn may_continue(&self) -> bool {
         let found = self.context.observed.lock().sets.get(&self.set.key);
         !self.context.stop.is_cancelled() && found.is_some_and(|found| !self.set.calls_for_action(&found))
     }

@@ -17,8 +17,8 @@ use operator_kit::{
     text::{LONGEST, cut, in_words},
 };
 
-/// How many more deletes begin at once after others were rejected. Other sets of the namespace need connections too.
-const MOST_MORE: usize = 4;
+/// If deletes were rejected, a pass starts with this many more at most. Even more would take connections from other sets of the namespace.
+const MAX_EXTRA: usize = 4;
 
 /// What the answer to a delete proves.
 enum Deleted {
@@ -36,8 +36,8 @@ enum Deleted {
 
 /// Deletes pods.
 pub async fn delete(mut batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut SetState, done: &mut Done) {
-    // If deletes fail slowly, a pass has no time for more than the first ones.
-    batch.first += state.retry.rejected.count().min(MOST_MORE);
+    // Rejected deletes may be slow. One at a time, a pass would reach few other pods.
+    batch.first += state.retry.rejected.count().min(MAX_EXTRA);
     let send = |deletion: Deletion| async move { (delete_one(batch, &deletion).await, deletion) };
     let is_going = |deletion: &Deletion| state.fates.is_going(&deletion.uid);
     let have_failed = state.retry.rejected.message().is_some() || deletions.iter().any(is_going);

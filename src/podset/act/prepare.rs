@@ -279,20 +279,21 @@ async fn dry_run(batch: Batch<'_>, revision: Revision, template: Option<&PodTemp
     }
 }
 
-/// Reads a former template. `None`: it is no longer stored or cannot be used, so pods get the template of the spec. `Some(None)`: the default pod.
+/// Reads a former template. `None`: it is no longer stored or cannot be used, so pods get the template of the spec. `Some(None)`: the default
+/// pod.
 pub async fn former_template(batch: Batch<'_>, revision: Revision) -> Result<Option<Option<PodTemplate>>, String> {
     if revision == Revision::of(None, 0) {
         return Ok(Some(None));
     }
-    let found = read(batch, revision).await?.and_then(|found| found.template(&batch.set.uid));
-    // The API server rejects it in a spec: a delete of such a pod removes the object while its containers run.
-    let is_graceless = |template: &PodTemplate| {
+    // With TerminationComplete the API server rejects this value in a spec: a delete would remove the Pod while its containers run.
+    let has_grace_period = |template: &PodTemplate| {
         let spec = template.spec.as_ref().and_then(|spec| serde_json::from_str::<Value>(spec.get()).ok());
-        spec.is_some_and(|spec| spec["terminationGracePeriodSeconds"] == 0)
+        !batch.set.waits_for_termination() || spec.is_none_or(|spec| spec["terminationGracePeriodSeconds"] != 0)
     };
-    let usable = found.filter(|template| !(batch.set.waits_for_termination() && is_graceless(template)));
-    if usable.is_none() {
-        warn!(set = %batch.set.key, %revision, "a former template is not stored, or has no grace period; pods get the new one");
+    let found = read(batch, revision).await?.and_then(|found| found.template(&batch.set.uid)).filter(has_grace_period);
+    if found.is_none() {
+        let why = "it is not stored, or has terminationGracePeriodSeconds: 0";
+        warn!(set = %batch.set.key, %revision, why, "a former template cannot be used; pods get the new one");
     }
-    Ok(usable.map(Some))
+    Ok(found.map(Some))
 }

@@ -141,8 +141,8 @@ impl Plan {
         !self.create.is_empty() && (state.met_stranger || self.count.live < state.live.unwrap_or(reported))
     }
 
-    /// Whether it deletes a pod whose delete was not rejected before, or only once.
-    pub fn deletes_others(&self, state: &SetState) -> bool {
+    /// Whether it deletes a pod whose delete was rejected at most once. The second try often works.
+    pub fn tries_more_deletes(&self, state: &SetState) -> bool {
         self.delete.iter().any(|deletion| !state.retry.rejected.is_repeated(&deletion.uid))
     }
 

@@ -163,6 +163,7 @@ impl Input<'_> {
         let least = wanted.replicas.saturating_sub(max_unavailable);
         let old: Vec<&Seen> = self.old().collect();
         let mut ranked = ranking::victims_first(&old, None, self.state, self.now);
+        // A pod whose delete may still take effect keeps its place, so that no other one goes as well.
         let rank = |uid| self.state.retry.rejected.rank(uid, self.now).filter(|_| !self.state.fates.is_going(uid));
         ranked.sort_by_key(|seen| (self.is_available(seen), rank(&seen.pod.uid), seen.pod.deletion_cost));
         let mut outdated = Vec::new();

@@ -11,20 +11,20 @@ use super::{
 use crate::apiserver::{Fault, FaultRule, Requests, Status};
 
 /// A webhook fails, so the delete will not take effect.
-fn failed() -> Status {
+fn webhook_failed() -> Status {
     Status { message: "Internal error occurred: failed calling webhook \"a\"".to_owned(), ..Status::of_code(500) }
 }
 
 /// A webhook takes six seconds to fail for every delete of this pod.
 fn fail_slowly(server: &ApiServer, pod: &str) -> FaultRule {
-    server.fault(Requests::deletes("pods").named(pod), Fault::RefuseLate(seconds(6), failed()))
+    server.fault(Requests::deletes("pods").named(pod), Fault::RefuseLate(seconds(6), webhook_failed()))
 }
 
 fn deletes(server: &ApiServer) -> usize {
     server.count(&Requests::deletes("pods"))
 }
 
-/// A webhook hangs for every delete, so that a pass has time for one only.
+/// A webhook hangs for every delete.
 #[tokio::test(start_paused = true)]
 async fn deletes_that_all_hang_are_reported() {
     let (server, _operator) = with_set(10, Rules::default()).await;
@@ -36,14 +36,14 @@ async fn deletes_that_all_hang_are_reported() {
     server.check();
 }
 
-/// The deletes of the first pods hang, so that a pass has time for one only.
+/// The deletes of the first pods hang, or fail slowly.
 #[tokio::test(start_paused = true)]
-async fn many_hanging_deletes_leave_time_for_the_others() {
-    for (keep, within) in [(hang as fn(&_, &_) -> _, 300), (fail_slowly, 90)] {
+async fn many_slow_deletes_leave_time_for_the_others() {
+    for (slow_down, within) in [(hang as fn(&_, &_) -> _, 300), (fail_slowly, 90)] {
         let (server, _operator) = with_set(40, Rules::default()).await;
         for pod in &server.live_pods(NS, "web")[..12] {
             put_first(&server, pod);
-            keep(&server, pod);
+            slow_down(&server, pod);
         }
         server.scale(NS, "web", 20);
         server.wait_until(|s| s.live_pods(NS, "web").len() == 20, seconds(within)).await;
@@ -69,12 +69,12 @@ async fn slow_deletes_of_finished_pods_delay_no_creates() {
 
 #[tokio::test(start_paused = true)]
 async fn one_surplus_pod_is_reported_before_all_others_were_tried() {
-    for n in [2, 6] {
+    for delay in [2, 6] {
         let (server, _operator) = with_set(10, Rules::default()).await;
-        server.fault(Requests::deletes("pods"), Fault::RefuseLate(seconds(n), failed()));
+        server.fault(Requests::deletes("pods"), Fault::RefuseLate(seconds(delay), webhook_failed()));
         server.scale(NS, "web", 9);
         sleep(14).await;
-        assert!(condition(&server, "ReplicaFailure").starts_with("True/FailedDelete"), "after {n} s");
+        assert!(condition(&server, "ReplicaFailure").starts_with("True/FailedDelete"), "after {delay} s");
         let patches = server.count(&Requests::status_patches("podsets"));
         sleep(600).await;
         assert_eq!(server.events(NS, "FailedDelete").len(), 1);
@@ -104,7 +104,7 @@ async fn a_pod_that_can_be_deleted_again_gets_its_turn() {
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_neither_withdraws_nor_repeats_the_report() {
     let (server, operator) = with_set(5, Rules::default()).await;
-    server.fault(Requests::deletes("pods"), Fault::RefuseLate(seconds(5), failed()));
+    server.fault(Requests::deletes("pods"), Fault::RefuseLate(seconds(5), webhook_failed()));
     server.scale(NS, "web", 4);
     sleep(60).await;
     operator.kill();
@@ -167,10 +167,10 @@ async fn other_sets_of_the_namespace_get_connections() {
 
 /// One delete of a rollout fails, and other pods are replaced first.
 #[tokio::test(start_paused = true)]
-async fn a_single_failure_is_not_reported_until_the_end_of_a_rollout() {
+async fn a_single_failed_delete_does_not_stay_reported_during_a_rollout() {
     let spec = json!({ "minReadySeconds": 20, "updateStrategy": { "rollingUpdate": { "maxUnavailable": 1 } } });
     let (server, _operator) = running(20, spec).await;
-    server.fault(Requests::deletes("pods").first(1), Fault::Refuse(failed()));
+    server.fault(Requests::deletes("pods").first(1), Fault::Refuse(webhook_failed()));
     change_template(&server, "b");
     sleep(120).await;
     assert_eq!(condition(&server, "ReplicaFailure"), "");
@@ -183,7 +183,7 @@ async fn a_single_failure_is_not_reported_until_the_end_of_a_rollout() {
 async fn a_pod_of_the_partition_is_not_reported() {
     let spec = json!({ "updateStrategy": { "rollingUpdate": { "partition": 3 } } });
     let (server, _operator) = running(4, spec).await;
-    server.fault(Requests::deletes("pods").first(1), Fault::Refuse(failed()));
+    server.fault(Requests::deletes("pods").first(1), Fault::Refuse(webhook_failed()));
     change_template(&server, "b");
     server.wait_until(|s| versions(s) == "a a a b", seconds(60)).await;
     sleep(60).await;

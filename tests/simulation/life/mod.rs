@@ -142,7 +142,7 @@ async fn a_set_that_does_not_decode_blocks_no_other() {
     let (server, _operator) = server_and_leader();
     let odd = json!({ "metadata": { "name": "odd" }, "spec": { "replicas": 2, "template": { "metadata": "odd" } } });
     server.create(&PODSETS, NS, odd);
-    // Nested deeper than serde_json decodes: the set is stored, its template is passed on unchanged, and its pods are rejected.
+    // Nested deeper than serde_json decodes, and small enough to be kept in memory: the set is stored, its template is passed on unchanged, and its pods are rejected.
     let nested = (0..150).fold(json!("end"), |within, _| json!({ "a": within }));
     let deep = json!({ "metadata": { "name": "deep" }, "spec": { "replicas": 2, "template": { "spec": nested } } });
     server.create(&PODSETS, NS, deep);

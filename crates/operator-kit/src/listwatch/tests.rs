@@ -161,10 +161,10 @@ async fn a_silent_watch_is_followed_by_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_watch_after_a_silent_one_recovers() {
+async fn a_watch_without_events_after_a_silent_one_resets_the_backoff() {
     let asked = asked(300, |number| if number == 1 { (200, "", 1000) } else { QUIET }).await;
     assert_eq!(asked.lists, [0, 1505]);
-    assert_eq!(asked.watches[3..], [1920, 2125, 2330, 2535, 2740, 2945], "no pause grows");
+    assert_eq!(asked.watches[3..], [1920, 2125, 2330, 2535, 2740, 2945], "the pauses do not grow");
     logged(&asked, &["did not answer in time", "connection reset", "answers for things again"]);
 }
 

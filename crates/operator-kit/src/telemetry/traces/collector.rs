@@ -59,7 +59,7 @@ pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, Traces
             .with_timeout(settings.timeout)
             .build()?,
     };
-    // A little longer than the exporter's own time.
+    // A little longer than the exporter's own limit, so that its error comes first.
     let limit = settings.timeout + Duration::from_secs(1);
     Ok(Logged { exporter, limit, runtime: Handle::current(), cause, is_failing: AtomicBool::new(false) })
 }
@@ -136,7 +136,7 @@ impl HttpClient for Http {
 #[derive(Debug)]
 struct Logged<E> {
     exporter: E,
-    /// After this time an export has failed: the gRPC exporter waits for ever if the collector sends only headers.
+    /// The time limit of an export. The gRPC exporter's own one ends with the headers of the response.
     limit: Duration,
     runtime: Handle,
     cause: Cause,
@@ -146,6 +146,7 @@ struct Logged<E> {
 impl<E: SpanExporter> SpanExporter for Logged<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
+        // The thread of the SDK has no runtime, which a timer needs.
         let limit = self.runtime.spawn(tokio::time::sleep(self.limit));
         let result = match select(pin!(self.exporter.export(batch)), limit).await {
             Either::Left((result, _)) => result,
