@@ -111,7 +111,7 @@ impl Cluster {
     /// The cluster of a kubeconfig.
     pub async fn new(location: Location) -> Result<Self, Error> {
         let options = KubeConfigOptions { context: location.context, ..KubeConfigOptions::default() };
-        let is_named = options.context.is_some() || std::env::var_os("KUBECONFIG").is_some();
+        let is_named = options.context.is_some() || std::env::var_os("KUBECONFIG").is_some_and(|path| !path.is_empty());
         let config = match location.kubeconfig {
             Some(path) => Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?,
             None => match Config::from_kubeconfig(&options).await {
