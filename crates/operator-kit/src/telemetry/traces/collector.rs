@@ -146,8 +146,9 @@ struct Logged<E> {
 impl<E: SpanExporter> SpanExporter for Logged<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
-        // The thread of the SDK has no runtime, which a timer needs.
-        let limit = self.runtime.spawn(tokio::time::sleep(self.limit));
+        // The thread of the SDK has no runtime, which a timer needs also to be made.
+        let limit = self.limit;
+        let limit = self.runtime.spawn(async move { tokio::time::sleep(limit).await });
         let result = match select(pin!(self.exporter.export(batch)), limit).await {
             Either::Left((result, _)) => result,
             Either::Right(_) => Err(OTelSdkError::Timeout(self.limit)),
