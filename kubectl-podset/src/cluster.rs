@@ -64,6 +64,14 @@ fn explained(error: &kube::Error) -> String {
     }
 }
 
+/// Whether there is no kubeconfig at the default place.
+fn is_missing(error: &KubeconfigError) -> bool {
+    match error {
+        KubeconfigError::ReadConfig(error, _) => error.kind() == std::io::ErrorKind::NotFound,
+        error => matches!(error, KubeconfigError::FindPath),
+    }
+}
+
 /// The error of a kubeconfig, without the lines that the parser quotes: they may hold a token.
 fn first_line(error: &KubeconfigError) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
@@ -116,9 +124,7 @@ impl Cluster {
             Some(path) => Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?,
             None => match Config::from_kubeconfig(&options).await {
                 // Without a kubeconfig, use the pod's ServiceAccount, like kubectl.
-                Err(error @ (KubeconfigError::ReadConfig(..) | KubeconfigError::FindPath)) if !is_named => {
-                    Config::incluster().map_err(|_| error)?
-                }
+                Err(error) if !is_named && is_missing(&error) => Config::incluster().map_err(|_| error)?,
                 config => config?,
             },
         };

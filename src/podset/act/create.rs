@@ -13,7 +13,7 @@ use crate::{
     api::PodTemplate,
     podset::{
         names,
-        observe::{Pod, PodsLike, Set, Wanted},
+        observe::{LARGEST_KEPT, Pod, PodsLike, Set, Wanted},
         plan::{Creation, Plan},
         pod,
         rejection::{self, Rejection, RejectionKind},
@@ -61,7 +61,7 @@ pub fn bytes_to_read(set: &Set, plan: &Plan) -> Option<usize> {
 
 /// Creates pods.
 pub async fn create(mut batch: Batch<'_>, mut creations: Vec<Creation>, state: &mut SetState, done: &mut Done) {
-    let former = match creations.iter().find_map(|creation| creation.former) {
+    let mut former = match creations.iter().find_map(|creation| creation.former) {
         None => None,
         Some(revision) => match prepare::former_template(batch, revision).await {
             Ok(template) => template.map(|template| (revision, template)),
@@ -73,7 +73,17 @@ pub async fn create(mut batch: Batch<'_>, mut creations: Vec<Creation>, state: &
             }
         },
     };
-    batch.at_once = at_once(batch.set.template_bytes());
+    let bytes = former.iter().filter_map(|(_, template)| template.as_ref()).map(PodTemplate::bytes).sum::<usize>();
+    batch.at_once = at_once(batch.set.template_bytes().max(bytes));
+    // A former template is never kept, so it needs room like a large one of the spec.
+    let needed = bytes * (1 + batch.at_once.min(creations.len()));
+    let take = || batch.context.templates.try_take(&batch.set.key.namespace, needed);
+    let room = (bytes > LARGEST_KEPT).then(take);
+    if matches!(room, Some(None)) {
+        former = None;
+        done.has_failed = true;
+        creations.retain(|creation| creation.former.is_none());
+    }
     // If creates for this spec have just succeeded, start with as many. Otherwise a large set with slow creates would start with one in
     // each pass.
     let is_known = state.retry.tried_generation == Some(batch.set.generation) && state.retry.backoff.is_none();

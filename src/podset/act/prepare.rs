@@ -279,6 +279,13 @@ async fn dry_run(batch: Batch<'_>, revision: Revision, template: Option<&PodTemp
     }
 }
 
+/// The grace period of a pod template.
+#[derive(Deserialize)]
+struct Grace {
+    #[serde(rename = "terminationGracePeriodSeconds")]
+    seconds: Option<i64>,
+}
+
 /// Reads a former template. `None`: it is no longer stored or cannot be used, so pods get the template of the spec. `Some(None)`: the default
 /// pod.
 pub async fn former_template(batch: Batch<'_>, revision: Revision) -> Result<Option<Option<PodTemplate>>, String> {
@@ -286,11 +293,11 @@ pub async fn former_template(batch: Batch<'_>, revision: Revision) -> Result<Opt
         return Ok(Some(None));
     }
     // With TerminationComplete the API server rejects this value in a spec: a delete would remove the Pod while its containers run.
-    let has_grace_period = |template: &PodTemplate| {
-        let spec = template.spec.as_ref().and_then(|spec| serde_json::from_str::<Value>(spec.get()).ok());
-        !batch.set.waits_for_termination() || spec.is_none_or(|spec| spec["terminationGracePeriodSeconds"] != 0)
+    let is_usable = |template: &PodTemplate| {
+        let grace = || serde_json::from_str::<Grace>(template.spec.as_ref()?.get()).ok()?.seconds;
+        !batch.set.waits_for_termination() || grace() != Some(0)
     };
-    let found = read(batch, revision).await?.and_then(|found| found.template(&batch.set.uid)).filter(has_grace_period);
+    let found = read(batch, revision).await?.and_then(|found| found.template(&batch.set.uid)).filter(is_usable);
     if found.is_none() {
         let why = "it is not stored, or has terminationGracePeriodSeconds: 0";
         warn!(set = %batch.set.key, %revision, why, "a former template cannot be used; pods get the new one");

@@ -21,7 +21,7 @@ use operator_kit::{
 
 /// The largest template that is kept, in bytes. A larger one is read again when pods are created. It is so small because ten thousand sets
 /// must fit into the memory of a replica, whatever their templates are.
-const KEPT: usize = 1 << 10;
+pub const LARGEST_KEPT: usize = 1 << 10;
 
 /// A PodSet as the API server sends it. Spec and status are decoded later, from their text, so that one that does not decode stops no other
 /// set. (The text is there because API servers write the type of an event before its object.)
@@ -117,7 +117,7 @@ impl PodTemplate {
     }
 
     /// Its approximate size in bytes, in memory and in the body of a pod.
-    fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let metadata = self.metadata.iter().flat_map(|metadata| [&metadata.labels, &metadata.annotations]);
         let entries = metadata.flatten().flatten().map(|(key, value)| ENTRY + key.len() + value.len());
         self.spec.as_ref().map_or(0, |spec| spec.get().len()) + entries.sum::<usize>()
@@ -182,7 +182,7 @@ impl Set {
     pub fn trimmed(mut self) -> Self {
         if let Ok(wanted) = &mut self.wanted
             && let PodsLike::Template(Some(template)) = &wanted.template
-            && template.bytes() > KEPT
+            && template.bytes() > LARGEST_KEPT
         {
             wanted.template = PodsLike::Large(template.bytes());
         }
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn a_template_is_kept_unless_it_is_large() {
         for (spec, annotation, is_kept) in
-            [(100, 100, true), (KEPT - 130, 2, true), (KEPT - 129, 2, false), (2, KEPT, false)]
+            [(100, 100, true), (LARGEST_KEPT - 130, 2, true), (LARGEST_KEPT - 129, 2, false), (2, LARGEST_KEPT, false)]
         {
             let (watched, whole) = templated(spec, annotation);
             assert_eq!((watched.is_trimmed(), whole.is_trimmed()), (!is_kept, false), "{spec} {annotation}");
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn a_large_spec_that_cannot_be_read_is_an_error() {
         let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3"}"#;
-        let spec = format!(r#"{{"replicas":"two","template":{{"spec":"{}"}}}}"#, "x".repeat(2 * KEPT));
+        let spec = format!(r#"{{"replicas":"two","template":{{"spec":"{}"}}}}"#, "x".repeat(2 * LARGEST_KEPT));
         let set: Set = serde_json::from_str(&format!(r#"{{"metadata":{metadata},"spec":{spec}}}"#)).unwrap();
         let error = set.wanted.as_ref().unwrap_err();
         assert!(error.starts_with("the spec cannot be read: invalid type: string \"two\""), "{error}");

@@ -33,6 +33,22 @@ async fn pods_have_the_template_of_their_set_however_large() {
     assert_eq!((all, reads()), (vec![20_000, 20_000, 20_000, 30_000], 2));
 }
 
+/// One pod of this size is created at a time, also from the former template.
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_large_former_template_are_created_one_by_one() {
+    let (server, _operator) = server_and_leader();
+    create(&server, "web", 1, 600_000);
+    settled(&server, "web", 1).await;
+    let update = json!({ "rollingUpdate": { "partition": "100%" } });
+    let spec = json!({ "template": template(1), "updateStrategy": update, "replicas": 8 });
+    server.fault(Requests::creates("pods"), Fault::Delay(seconds(1)));
+    let before = server.count(&Requests::creates("pods"));
+    server.patch(&PODSETS, NS, "web", json!({ "spec": spec }));
+    sleep(seconds(5) / 2).await;
+    assert!((2..4).contains(&(server.count(&Requests::creates("pods")) - before)));
+    server.wait_until(|s| bytes(s, "web") == [600_000; 8], seconds(20)).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn sets_with_large_templates_take_turns_and_others_do_not_wait() {
     const SETS: usize = 70;
