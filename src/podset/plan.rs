@@ -196,7 +196,8 @@ impl Input<'_> {
         self.state.fates.strays.iter().map(deletion).collect()
     }
 
-    /// The pods that a scale-down deletes. If the delete of a pod was rejected, another pod is deleted in its place. But if an earlier delete of it got no answer and may still take effect, no other pod is deleted.
+    /// The pods that a scale-down deletes. If the delete of a pod was rejected, another pod is deleted in its place. But if an earlier delete
+    /// of it got no answer and may still take effect, no other pod is deleted.
     fn victims(&self, count: Count) -> Vec<Deletion> {
         let Input { view, state, .. } = *self;
         let certain = view.pods.iter().filter(|seen| seen.is_live() && !seen.is_missing);

@@ -1,6 +1,7 @@
 //! Deletes of single pods that the API server rejected, or that failed after an earlier failure. Both are called rejections here. No I/O.
 //!
-//! A rejection delays one pod only: the plan skips it until its delay ends, and prefers other pods for a while. A new leader starts without this state and learns it again.
+//! A rejection delays one pod only: the plan skips it until its delay ends, and prefers other pods for a while. A new leader starts without
+//! this state and learns it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
