@@ -158,6 +158,7 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
     let new = (context.rules.status)(view, plan, state, context.env.clock.wall());
     let mut events = rollout_events(set, plan, &new, state);
     let is_settled = plan.create.is_empty() && !plan.tries_more_deletes(state) && plan.prepare.is_none();
+    let failed_delete = |status| stored::message(status, condition::REPLICA_FAILURE, status::FAILED_DELETE);
     // The condition FailedDelete comes with its event, even if other deletes go on.
     if is_settled || failed_delete(&new).is_some() {
         let rejected = state.retry.rejected.take_event(failed_delete(&set.status));
@@ -221,12 +222,6 @@ fn rollout_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetSta
     event.flatten().into_iter().collect()
 }
 
-/// The message of ReplicaFailure if deletes are rejected.
-fn failed_delete(status: &PodSetStatus) -> Option<&str> {
-    let failure = stored::find(status, condition::REPLICA_FAILURE);
-    failure.filter(|failure| failure.reason == status::FAILED_DELETE).map(|failure| &*failure.message)
-}
-
 /// The events that are due when nothing is left to create or delete, except pods whose delete was rejected repeatedly. Each is due once.
 fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState) -> Vec<Event> {
     let set = &view.set;
@@ -237,22 +232,18 @@ fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState
     let burst = state.reports.burst.take_if(is_over);
     let ended = state.reports.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
     let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::work_done(&burst, live)).collect();
-    let stored = |type_: &str, reason: &str| {
-        let stored = stored::find(&set.status, type_).filter(|stored| stored.reason == reason);
-        stored.map(|stored| stored.message.as_str())
-    };
-    let stored_create = stored(condition::REPLICA_FAILURE, status::FAILED_CREATE);
+    let stored_create = stored::message(&set.status, condition::REPLICA_FAILURE, status::FAILED_CREATE);
     let rejected = state.reports.rejected_create.as_ref();
     due.extend(
         rejected
             .and_then(|now| events::creates_rejected(now, state.reports.announced_rejection.as_ref(), stored_create)),
     );
     state.reports.announced_rejection = state.reports.rejected_create.clone();
-    let failing = stored::find(new, condition::RECONCILING).filter(|held| held.reason == status::BACKING_OFF);
+    let failing = stored::message(new, condition::RECONCILING, status::BACKING_OFF);
     if let Some(failing) = failing {
-        let is_announced =
-            state.reports.announced_failing || stored(condition::RECONCILING, status::BACKING_OFF).is_some();
-        due.extend((!is_announced).then(|| events::pods_failing(&failing.message)));
+        let is_announced = state.reports.announced_failing
+            || stored::message(&set.status, condition::RECONCILING, status::BACKING_OFF).is_some();
+        due.extend((!is_announced).then(|| events::pods_failing(failing)));
         state.reports.announced_failing = true;
     } else {
         // Until the count of replacements restarts, these are the same failures.

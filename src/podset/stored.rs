@@ -10,6 +10,11 @@ pub fn find<'a>(status: &'a PodSetStatus, type_: &str) -> Option<&'a Condition> 
     status.conditions.iter().find(|stored| stored.type_ == type_)
 }
 
+/// The message of the condition of this type, if it has this reason.
+pub fn message<'a>(status: &'a PodSetStatus, type_: &str, reason: &str) -> Option<&'a str> {
+    find(status, type_).filter(|stored| stored.reason == reason).map(|stored| stored.message.as_str())
+}
+
 /// Whether the condition of this type is True.
 pub fn holds(status: &PodSetStatus, type_: &str) -> bool {
     find(status, type_).is_some_and(|stored| stored.status == "True")

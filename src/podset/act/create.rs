@@ -77,9 +77,10 @@ pub async fn create(mut batch: Batch<'_>, mut creations: Vec<Creation>, state: &
     batch.at_once = at_once(batch.set.template_bytes().max(bytes));
     // A former template is never kept, so it needs room like a large one of the spec.
     let needed = bytes * (1 + batch.at_once.min(creations.len()));
-    let take = || batch.context.templates.try_take(&batch.set.key.namespace, needed);
-    let room = (bytes > LARGEST_KEPT).then(take);
-    if matches!(room, Some(None)) {
+    let is_large = bytes > LARGEST_KEPT;
+    // Held until the pods are created.
+    let room = if is_large { batch.context.templates.try_take(&batch.set.key.namespace, needed) } else { None };
+    if is_large && room.is_none() {
         former = None;
         done.has_failed = true;
         creations.retain(|creation| creation.former.is_none());

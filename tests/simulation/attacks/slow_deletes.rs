@@ -115,15 +115,21 @@ async fn a_new_leader_neither_withdraws_nor_repeats_the_report() {
     assert_eq!(server.events(NS, "FailedDelete").len(), 1);
 }
 
-/// A scale-down is undone while its first deletes are in flight.
-#[tokio::test(start_paused = true)]
-async fn no_delete_begins_for_a_former_spec() {
-    let (server, _operator) = with_set(30, Rules::default()).await;
+/// A set of thirty pods that is being scaled to one, and how many deletes have begun.
+async fn in_a_scale_down() -> (ApiServer, Operator, usize) {
+    let (server, operator) = with_set(30, Rules::default()).await;
     server.fault(Requests::deletes("pods"), Fault::Delay(seconds(1)));
     server.scale(NS, "web", 1);
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     let begun = deletes(&server);
     assert!((2..10).contains(&begun), "{begun}");
+    (server, operator, begun)
+}
+
+/// A scale-down is undone while its first deletes are in flight.
+#[tokio::test(start_paused = true)]
+async fn no_delete_begins_for_a_former_spec() {
+    let (server, _operator, begun) = in_a_scale_down().await;
     server.scale(NS, "web", 30);
     sleep(3).await;
     assert_eq!(deletes(&server), begun);
@@ -133,11 +139,7 @@ async fn no_delete_begins_for_a_former_spec() {
 
 #[tokio::test(start_paused = true)]
 async fn no_delete_begins_after_the_signal_to_stop() {
-    let (server, operator) = with_set(30, Rules::default()).await;
-    server.fault(Requests::deletes("pods"), Fault::Delay(seconds(1)));
-    server.scale(NS, "web", 1);
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
-    let begun = deletes(&server);
+    let (server, operator, begun) = in_a_scale_down().await;
     operator.end().await;
     assert_eq!(deletes(&server), begun);
     server.check();
