@@ -105,7 +105,7 @@ impl Context {
     /// The watch of the operator's own pods.
     pub fn pod_source(&self, scope: &Scope) -> Source {
         let path = requests::collection::<PodResource>(scope);
-        let labels = Some(api::WATCHED_PODS);
+        let labels = Some(api::WATCHED_PODS.to_owned());
         let is_stale = self.rules.cache.is_stale;
         Source { what: "pods", path, labels, metadata_only: false, is_stale }
     }

@@ -196,7 +196,7 @@ impl Tries {
 /// Updates the caches with consistent lists of the sets and of all pods of a scope.
 async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
     list_sets(context, scope).await?;
-    let source = Source { labels: context.rules.taken_over, ..context.pod_source(scope) };
+    let source = Source { labels: context.rules.taken_over.map(str::to_owned), ..context.pod_source(scope) };
     let mut known = HashSet::new();
     let is_news = |pod: &Pod| {
         let is_known = context.observed.lock().pods.knows(pod);

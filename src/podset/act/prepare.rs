@@ -230,7 +230,7 @@ async fn delete_oldest(batch: Batch<'_>, view: &View) {
     let source = Source {
         what: "controllerrevisions.apps",
         path: requests::collection::<ControllerRevision>(&Some(set.key.namespace.clone())),
-        labels: Some(api::WATCHED_PODS),
+        labels: Some(format!("{}={}", api::LABEL_APP, set.key.name)),
         metadata_only: false,
         is_stale: context.rules.cache.is_stale,
     };

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{rollouts::*, *};
-use crate::apiserver::{Fault, PODS, PODSETS, REVISIONS, Requests, Status, object};
+use crate::apiserver::{Fault, PODS, PODSETS, REVISIONS, Requests, Status, Verb, object};
 
 /// The former template is lost during the rollout of a broken one, and a pod that dies gets the newest.
 async fn without_the_former_template(lose: impl Fn(&ApiServer, &str)) -> (ApiServer, Operator) {
@@ -77,6 +77,8 @@ async fn old_revisions_are_deleted() {
     rolled_out(&server, "v7", 1).await;
     let revisions = server.all(&REVISIONS, NS);
     assert_eq!(revisions.len(), 4, "the current one, the one before the last change, and two more");
+    let lists = server.requests(&Requests::all().verb(Verb::List).of("controllerrevisions"));
+    assert!(!lists.is_empty() && lists.iter().all(|list| list.request.query("labelSelector") == "app=web"));
 }
 
 /// A lower limit takes effect with the next change, even if that change restores a stored template.

@@ -52,7 +52,7 @@ pub async fn list<T: Watched>(
     source: &Source,
     mut keep: impl FnMut(&T) -> bool,
 ) -> Result<(Vec<T>, u64), ReadError> {
-    let label_selector = source.labels.map(str::to_owned);
+    let label_selector = source.labels.clone();
     let mut params = ListParams { label_selector, ..ListParams::default() };
     let mut limit = FIRST_PAGE;
     let mut all = Vec::new();

@@ -129,7 +129,7 @@ async fn ask<T: Watched>(
 ) -> Result<impl Stream<Item = kube::Result<WatchEvent<T>>> + Unpin + use<T>, ReadError> {
     let request = Request::new(source.path.as_str());
     let mut params = WatchParams { timeout: Some(WATCH_SECONDS), ..WatchParams::default() };
-    params.label_selector = source.labels.map(str::to_owned);
+    params.label_selector = source.labels.clone();
     let from = version.to_string();
     let request =
         if source.metadata_only { request.watch_metadata(&params, &from) } else { request.watch(&params, &from) };

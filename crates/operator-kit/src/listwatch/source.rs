@@ -47,7 +47,7 @@ pub struct Source {
     /// The path of its collection.
     pub path: String,
     /// Label selector, if only some are watched.
-    pub labels: Option<&'static str>,
+    pub labels: Option<String>,
     /// Whether to request metadata only.
     pub metadata_only: bool,
     /// Whether an event with this resourceVersion is older than the last one and is dropped.
