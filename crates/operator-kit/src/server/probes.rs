@@ -20,7 +20,7 @@ const ENDPOINTS: [(&str, Checks); 3] =
 const HEAD: [(header::HeaderName, &str); 2] =
     [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
 
-/// Answers `/healthz`, `/livez` and `/readyz`, with `?verbose` and `?exclude=NAME`, and each check by its name.
+/// Answers `/healthz`, `/livez` and `/readyz`, with `?verbose`, and each check by its name.
 pub fn router(health: Health) -> Router {
     let mut router = Router::new();
     for (endpoint, checks) in ENDPOINTS {
@@ -45,25 +45,14 @@ fn text(status: StatusCode, text: String) -> Response {
 }
 
 fn all(endpoint: &str, report: &Report, query: &str) -> Response {
-    let parameters: Vec<(&str, &str)> =
-        query.split('&').map(|parameter| parameter.split_once('=').unwrap_or((parameter, ""))).collect();
-    let mut excluded: Vec<&str> =
-        parameters.iter().filter(|(name, _)| *name == "exclude").map(|(_, value)| *value).collect();
-    let is_verbose = parameters.iter().any(|(name, _)| *name == "verbose");
-    let mut has_failed = false;
+    let is_verbose = query.split('&').any(|parameter| parameter.split('=').next() == Some("verbose"));
+    let has_failed = report.values().any(Result::is_err);
     let mut lines = String::new();
     for (name, verdict) in report {
-        let is_excluded = excluded.contains(&name.as_str());
         let _ = match verdict {
-            _ if is_excluded => writeln!(lines, "[+]{name} excluded: ok"),
             Ok(()) => writeln!(lines, "[+]{name} ok"),
             Err(sentence) => writeln!(lines, "[-]{name} failed: {sentence}"),
         };
-        has_failed |= !is_excluded && verdict.is_err();
-    }
-    excluded.retain(|name| !report.contains_key(*name));
-    for name in excluded {
-        let _ = writeln!(lines, "warn: there is no check {name:?} to exclude");
     }
     match (has_failed, is_verbose) {
         (true, _) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}{endpoint} check failed\n")),
@@ -116,15 +105,13 @@ mod tests {
         let health = health();
         let failing = "[+]other-caches ok\n[-]podset-caches failed: the CRD is missing: install it\n[+]process ok\n\
                        readyz check failed\n";
-        let without = "[+]other-caches ok\n[+]podset-caches excluded: ok\n[+]process ok\nreadyz check passed\n";
         let unknown = "there is no check \"pods\"; there are: other-caches, podset-caches, process\n";
         let reason = "internal server error: podset-caches: the CRD is missing: install it\n";
         for (path, status, expected) in [
             ("/readyz", 500, failing),
             ("/readyz/", 500, failing),
             ("/readyz?verbose", 500, failing),
-            ("/readyz?exclude=podset-caches", 200, "ok"),
-            ("/readyz?verbose=1&exclude=podset-caches", 200, without),
+            ("/readyz?verbose=1", 500, failing),
             ("/readyz/podset-caches", 500, reason),
             ("/readyz/other-caches", 200, "ok"),
             ("/readyz/pods", 404, unknown),
@@ -137,12 +124,5 @@ mod tests {
         ] {
             assert_eq!(get(&health, path).await, (status, expected.to_owned()), "{path}");
         }
-    }
-
-    #[tokio::test]
-    async fn excluding_an_unknown_check_is_a_warning() {
-        let (status, text) = get(&health(), "/readyz?exclude=pods&exclude=podset-caches&verbose").await;
-        assert_eq!(status, 200);
-        assert!(text.contains("warn: there is no check \"pods\" to exclude\n"), "{text}");
     }
 }
