@@ -19,9 +19,9 @@ use values::{image, lease_name, namespace, seconds};
 
 /// The end of `run --help`.
 const EXIT_CODES: &str = "Exit codes:
-  0         stopped in order by SIGTERM or SIGINT
+  0         shut down cleanly after SIGTERM or SIGINT
   1         a fatal error, or the lease was lost
-  2         wrong flags, a kubeconfig that cannot be read, or another installation
+  2         cannot start as configured: wrong flags, no usable cluster or certificate, or another installation
   130, 143  stopped at once by a second SIGINT or SIGTERM";
 
 /// Keeps N identical pods running for every PodSet, and never more than N.
@@ -100,7 +100,7 @@ fn flags(error: &TimingError) -> &'static str {
 /// Flags of `run`.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
-    /// Elect a leader, so that one replica works and the others stand by; `false` runs one process without election
+    /// Elect a leader, so that only one replica writes; `false` runs one process without election
     #[arg(long, env = "PODSET_OPERATOR_LEADER_ELECT", default_value_t = true, action = clap::ArgAction::Set,
         num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Leader election")]
     pub leader_elect: bool,
@@ -110,7 +110,7 @@ pub struct RunArgs {
         value_name = "DURATION", help_heading = "Leader election")]
     pub leader_elect_lease_duration: SignedDuration,
 
-    /// How long a leader works without renewing its lease; less than the lease duration
+    /// How long a leader keeps leading if it cannot renew its lease; less than the lease duration
     #[arg(long, env = "PODSET_OPERATOR_LEADER_ELECT_RENEW_DEADLINE", default_value = "10s", value_parser = seconds,
         value_name = "DURATION", help_heading = "Leader election")]
     pub leader_elect_renew_deadline: SignedDuration,
@@ -125,22 +125,22 @@ pub struct RunArgs {
         value_parser = lease_name, value_name = "NAME", help_heading = "Leader election")]
     pub leader_elect_resource_name: String,
 
-    /// Namespace of the Lease [default: the pod's own, or the kubeconfig's, unless an installation runs in another one]
+    /// Namespace of the Lease; if set, the operator does not search for other installations [default: the pod's own, or the kubeconfig's]
     #[arg(long, env = "PODSET_OPERATOR_LEADER_ELECT_RESOURCE_NAMESPACE", value_parser = namespace,
         value_name = "NAMESPACE", help_heading = "Leader election")]
     pub leader_elect_resource_namespace: Option<String>,
 
-    /// Address of the health probes; port 0 takes a free one and logs it, `0` alone turns them off
+    /// Address of the health probes; port 0 picks a free port and logs it; `0` alone turns them off
     #[arg(long, env = "PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081", value_parser = BindAddress::read,
         value_name = "HOST:PORT", help_heading = "Serving")]
     pub health_probe_bind_address: BindAddress,
 
-    /// Address of the metrics; port 0 takes a free one and logs it, `0` alone turns them off
+    /// Address of the metrics; port 0 picks a free port and logs it; `0` alone turns them off
     #[arg(long, env = "PODSET_OPERATOR_METRICS_BIND_ADDRESS", default_value = ":8443", value_parser = BindAddress::read,
         value_name = "HOST:PORT", help_heading = "Serving")]
     pub metrics_bind_address: BindAddress,
 
-    /// Serve the metrics by HTTPS, to users with the right to `get` the path /metrics; `false` serves plain HTTP to everyone
+    /// Serve the metrics over HTTPS, to users with permission to `get` the path /metrics; `false` serves plain HTTP to everyone
     #[arg(long, env = "PODSET_OPERATOR_METRICS_SECURE", default_value_t = true, action = clap::ArgAction::Set,
         num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Serving")]
     pub metrics_secure: bool,
@@ -149,7 +149,7 @@ pub struct RunArgs {
     #[arg(long, env = "PODSET_OPERATOR_METRICS_CERT_PATH", value_name = "FOLDER", help_heading = "Serving")]
     pub metrics_cert_path: Option<PathBuf>,
 
-    /// Watch this namespace only; may be given several times, or as a list with commas [default: all namespaces]
+    /// Watch this namespace only; repeat the flag, or separate names with commas [default: all namespaces]
     #[arg(long, env = "PODSET_OPERATOR_WATCH_NAMESPACE", value_delimiter = ',', value_parser = namespace,
         value_name = "NAMESPACE", help_heading = "Controllers")]
     pub watch_namespace: Vec<String>,

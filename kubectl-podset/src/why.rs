@@ -239,7 +239,7 @@ fn advice(set: &PodSet, status: &Status) -> Option<String> {
         ("ProgressDeadlineExceeded" | "PodsFailing", _) => format!("fix spec.template{undo}"),
         ("WaitingForTermination", _) => {
             let node = "if the node of the pod is lost for good, delete the Node object";
-            format!("wait; {node} or taint it as node.kubernetes.io/out-of-service")
+            format!("wait; {node} or taint it with node.kubernetes.io/out-of-service")
         }
         _ if status.updated_replicas >= status.available_replicas => return None,
         _ if set.spec.is_on_delete() => "delete the pods with a former template, one by one".to_owned(),

@@ -215,7 +215,7 @@ pub struct PodSetStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub update_revision: Option<Arc<str>>,
-    /// How often a ControllerRevision with other content already had the name of a new one.
+    /// How often the name of a new ControllerRevision was taken by one with other content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i32")]
     pub collision_count: Option<i32>,

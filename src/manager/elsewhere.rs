@@ -70,14 +70,14 @@ pub struct Search {
     pub name: String,
     /// The namespace of the own Lease; `None`: there is none.
     pub home: Option<String>,
-    /// The times of the election.
+    /// The durations of the election.
     pub timing: Timing,
 }
 
 impl Search {
     /// Returns another installation that leads; `None`: there is none, or the list is not permitted.
     pub async fn run(self) -> Option<Elsewhere> {
-        let (mut seen, mut failures, mut is_told) = (HashMap::new(), Failures::default(), false);
+        let (mut seen, mut failures, mut is_logged) = (HashMap::new(), Failures::default(), false);
         loop {
             let leases = self.list().await;
             let now = self.env.now();
@@ -85,8 +85,10 @@ impl Search {
                 Ok(Verdict::Alone) => return None,
                 Ok(Verdict::Live(other)) => return Some(other),
                 Ok(Verdict::Unclear(other)) => {
-                    if !std::mem::replace(&mut is_told, true) {
-                        info!("{other}, or has used it; waiting for a renewal; {FLAG} skips this");
+                    if !std::mem::replace(&mut is_logged, true) {
+                        info!(
+                            "{other}, or used it before; waiting to see whether it is renewed; set {FLAG} to skip this check"
+                        );
                     }
                     PERIOD
                 }
@@ -94,7 +96,7 @@ impl Search {
                     let error = in_full(&error);
                     warn!(
                         error,
-                        "cannot look for other installations: make sure that none writes the same PodSets; {FLAG} skips this"
+                        "not allowed to look for other installations: make sure that none writes the same PodSets; set {FLAG} to skip this check"
                     );
                     return None;
                 }

@@ -177,7 +177,9 @@ fn start_search(search: Search, tasks: &mut Tasks, stop: CancellationToken) -> o
         };
         match (found, home) {
             (Some(other), Some(home)) => return Err(Failure::Beside { other, home }),
-            (Some(other), None) => warn!("{other}, and both write: this process runs without leader election"),
+            (Some(other), None) => {
+                warn!("{other}, so two installations write: this process runs without leader election")
+            }
             // Without election nothing waits for this message.
             (None, _) => drop(alone.send(())),
         }
@@ -215,6 +217,6 @@ async fn all_synced(synced: Vec<watch::Receiver<bool>>) {
     }));
     // A controller that never syncs, because a CRD or a right is missing, must not block the others.
     if tokio::time::timeout(UNSYNCED, all).await.is_err() {
-        warn!("some caches are not synced, taking part in the election anyway; /readyz?verbose names them");
+        warn!("some caches have not synced; joining the election anyway; see /readyz?verbose");
     }
 }

@@ -86,7 +86,7 @@ impl MyCustomResourceController {
         MyCustomResourceController { env, clients, scopes, index, needs_pods: watch::Sender::new(false), queue, synced }
     }
 
-    /// `pods` is the state of the watch of pods, which begins with the first resource.
+    /// Applies a change of resources and queues the affected ones. `pods`: the state of the pod watch, which starts with the first resource.
     fn resource_changed(&self, scope: &Scope, change: Change<Resource>, pods: &Listing) {
         let to_reconcile = {
             let mut index = lock(&self.index);
@@ -200,7 +200,7 @@ impl Controller for MyCustomResourceController {
         };
         spans::record("object.generation", resource.generation);
         if resource.friend.is_none() {
-            warn!(%resource.key, "the spec cannot be read: give spec.name the name of a pod");
+            warn!(resource = %resource.key, "the spec is invalid: set spec.name to the name of a pod");
             return Next::Resync;
         }
         let Some(is_found) = is_found else {

@@ -46,8 +46,8 @@ pub fn work_done(burst: &Burst, to: usize) -> Option<Event> {
 /// message in the status.
 pub fn creates_rejected(rejected: &Rejection, announced: Option<&Rejection>, stored: Option<&str>) -> Option<Event> {
     let (what, ignores_message) = match rejected.kind {
-        RejectionKind::Forbidden | RejectionKind::InvalidTemplate => ("Pods are refused", false),
-        RejectionKind::Unclear => ("Pods may not have been created", true),
+        RejectionKind::Forbidden | RejectionKind::InvalidTemplate => ("Cannot create pods", false),
+        RejectionKind::Unclear => ("Creating pods failed or got no answer", true),
         RejectionKind::NamespaceTerminating => return None,
     };
     let is_news = match announced {
@@ -74,7 +74,7 @@ pub fn rollout(stage: Stage, revision: &str, count: Count) -> Option<Event> {
     let normal = |reason, note| Some(Event { reason, note, is_warning: false, action: "Rollout" });
     match stage {
         Stage::Idle => None,
-        Stage::Started => normal("RolloutStarted", format!("Started to update pods to revision {revision}")),
+        Stage::Started => normal("RolloutStarted", format!("Started updating pods to revision {revision}")),
         Stage::Paused => normal(status::PAUSED, format!("The rollout is paused: {progress}")),
         Stage::Stalled => {
             Some(warning("RolloutStalled", "Rollout", &format!("The rollout makes no progress: {progress}")))
@@ -86,7 +86,7 @@ pub fn rollout(stage: Stage, revision: &str, count: Count) -> Option<Event> {
 /// A pod that counts has outlived its grace period.
 pub fn termination_overdue(message: &str) -> Event {
     let advice =
-        "if its node is lost for good, delete the Node object or taint it as node.kubernetes.io/out-of-service";
+        "if its node is lost for good, delete the Node object or taint it with node.kubernetes.io/out-of-service";
     warning(status::WAITING_FOR_TERMINATION, "Wait", &format!("{message}; {advice}"))
 }
 
@@ -146,13 +146,13 @@ mod tests {
     fn a_rejected_create_is_reported_once() {
         let rejected_create = Rejection { message: "no".to_owned(), kind: RejectionKind::Forbidden, generation: 1 };
         let of = |rejected_create: &Rejection, last| creates_rejected(rejected_create, last, None);
-        assert_eq!(of(&rejected_create, None).unwrap().note, "Pods are refused: no");
+        assert_eq!(of(&rejected_create, None).unwrap().note, "Cannot create pods: no");
         assert_eq!(of(&rejected_create, Some(&rejected_create)), None);
         assert_eq!(creates_rejected(&rejected_create, None, Some("no")), None, "a former leader reported it");
         let another = Rejection { message: "another reason".to_owned(), ..rejected_create.clone() };
         assert!(of(&rejected_create, Some(&another)).is_some());
         let unclear = Rejection { kind: RejectionKind::Unclear, ..rejected_create.clone() };
-        assert_eq!(of(&unclear, Some(&rejected_create)).unwrap().note, "Pods may not have been created: no");
+        assert_eq!(of(&unclear, Some(&rejected_create)).unwrap().note, "Creating pods failed or got no answer: no");
         assert_eq!(
             of(&Rejection { kind: RejectionKind::Unclear, ..another.clone() }, Some(&unclear)),
             None,

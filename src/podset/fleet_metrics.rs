@@ -100,7 +100,7 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
             ConstGauge::new(*count).encode(rollouts.encode_family(&[("state", *state)])?)?;
         }
         let available = "Number of pods of PodSets that are Pending or Running and not being deleted";
-        let refused = "Number of PodSets with pods that the API server refuses to create or to delete";
+        let refused = "Number of PodSets with pods that the API server does not create or delete";
         let terminating = "Number of pods of PodSets that are being deleted and have not finished yet";
         let counts = [
             ("podset_sets_refused", refused, figures.refused),
@@ -116,7 +116,7 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
         let termination =
             "Seconds since the deletion of the longest-terminating pod was requested; 0 if none is terminating";
         let unconverged = "Seconds since the longest-diverged PodSet last matched its spec; 0 if all match";
-        let backoff = "Seconds of the longest wait of a PodSet before it replaces a finished pod; 0 if none waits";
+        let backoff = "Longest wait in seconds of any PodSet before it replaces a finished pod; 0 if none waits";
         let rollout = "Seconds since the longest rollout in progress began; 0 if none is in progress";
         for (name, help, time) in [
             ("podset_longest_unconverged_seconds", unconverged, figures.unconverged),

@@ -51,7 +51,7 @@ pub struct Pass<'a> {
 enum Needed {
     /// The sets and pods of the namespace: the set was not read in this term, or the cache may have forgotten pods of it.
     Namespace,
-    /// The set: it may be gone, or the cache does not keep its template, of so many bytes.
+    /// The set: it may be gone (`None`), or its template of this many bytes is not in the cache (`Some`).
     Set(Option<usize>),
 }
 

@@ -226,7 +226,7 @@ impl Input<'_> {
         state.retry.rejected.waits_until(uid, *version, *now).is_none() || state.fates.is_going(uid)
     }
 
-    /// Whether the delete of this pod would remove it at once, also if it was bound to a node at the same moment: it then runs unseen.
+    /// Whether a delete would remove this pod at once, even if the scheduler has just bound it, so that it would run unseen.
     fn may_be_bound(&self, seen: &Seen) -> bool {
         self.view.set.waits_for_termination() && seen.pod.node.is_none()
     }
@@ -275,8 +275,8 @@ impl Input<'_> {
             let waiting = create.split_off(at_once);
             create.extend(waiting.into_iter().filter(|creation| self.is_first_try(creation)));
         }
-        // New names of the same template come first, so that a create that hangs holds up no other. But in an outage, few names should have
-        // an unknown fate.
+        // Try new names first, so that a create that hangs does not delay the others. After MOST_UNKNOWN unknown creates, as in an outage,
+        // repeat those first.
         if state.fates.unknown().count() < MOST_UNKNOWN {
             create.sort_by_key(|creation| (creation.former.is_none(), creation.is_repeated));
         }

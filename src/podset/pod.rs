@@ -107,21 +107,21 @@ pub fn default_spec(image: &str) -> Value {
     })
 }
 
-/// What users are told of a created pod that differs from its manifest in this way.
+/// The message about a created pod that differs from its manifest.
 pub fn changed_by_others(difference: &str) -> String {
-    format!("created pods differ from their manifest, {difference}: an admission webhook or policy changes them")
+    format!("an admission webhook or policy changes created pods: {difference}")
 }
 
 /// How a created pod differs from its manifest: a webhook may have changed the name, label or owner that identifies it.
 pub fn difference(pod: &Pod, name: &str, set: &Uid, revision: Revision) -> Option<String> {
     if pod.owner.as_ref() != Some(set) {
-        Some("without the owner reference to its PodSet".to_owned())
+        Some("the owner reference to the PodSet is missing".to_owned())
     } else if !pod.is_labelled {
-        Some(format!("without the label {}={}", api::LABEL_MANAGED_BY, api::MANAGER))
+        Some(format!("the label {}={} is missing", api::LABEL_MANAGED_BY, api::MANAGER))
     } else if pod.revision != Some(revision) {
-        Some(format!("without the label {}={revision}", api::LABEL_REVISION))
+        Some(format!("the label {}={revision} is missing", api::LABEL_REVISION))
     } else if &*pod.key.name != name {
-        Some(format!("under the name {} instead of {name}", pod.key.name))
+        Some(format!("the name is {} instead of {name}", pod.key.name))
     } else {
         None
     }

@@ -76,7 +76,7 @@ impl Recorder {
         let moment = wall.as_nanosecond();
         for (event, unique) in events.into_iter().zip(moment..) {
             let Ok(permit) = self.permits.clone().try_acquire_owned() else {
-                warn!(set = %set.key, reason = event.reason, "too many events are waiting; one is lost");
+                warn!(set = %set.key, reason = event.reason, "too many events are queued; dropping one");
                 continue;
             };
             let (key, uid) = (set.key.clone(), set.uid.clone());
@@ -101,7 +101,7 @@ impl Recorder {
         self.stop_sending.cancel();
         // Wait for events in flight: the Lease is not released while a write may still take effect.
         let _ended = self.receiver.lock().await;
-        warn!("waiting events were not sent");
+        warn!("shutting down; dropped the queued events");
     }
 
     async fn send(&self, queued: QueuedEvent) {

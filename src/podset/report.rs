@@ -111,7 +111,7 @@ fn create_rejected(context: &Context, set: &Set, rejected: Rejection, state: &mu
 /// Updates the state after a pass. `after` is the plan made after it.
 pub fn settle(after: &Plan, state: &mut SetState) {
     state.live = state.live.map(|live| live.max(after.count.live));
-    // Not while the fate of a create is unknown.
+    // While a create is unknown, more are occupied than live.
     if after.count.occupied == after.count.wanted && after.count.live == after.count.wanted {
         state.reports.fulfilled = Some(after.count.wanted);
     }

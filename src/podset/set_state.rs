@@ -32,15 +32,14 @@ const TERMINATING: Waits = (SignedDuration::from_secs(1), SignedDuration::from_s
 /// The wait after the short ones: the namespace is being deleted.
 const REST: SignedDuration = SignedDuration::from_mins(10);
 
-/// With so many strays whose delete was rejected, no pod is created. A single one must not keep a set from its pods. But a webhook that
-/// changes every pod, together with a policy that protects them, must not lead to pods without bound. (A new leader does not know the
-/// strays, and may add as many.)
+/// With this many strays that cannot be deleted, no pod is created. Fewer must not block the set. The limit bounds the strays if a webhook
+/// changes every pod and a policy protects them. (A new leader does not know the strays, and may add as many.)
 const MOST_STRAYS: usize = 3;
 
 /// What is remembered of a set.
 #[derive(Clone, Debug, Default)]
 pub struct SetState {
-    /// Writes whose effect nobody knows.
+    /// Writes whose effect is unknown.
     pub fates: Fates,
     /// When to try again.
     pub retry: Retry,
@@ -54,8 +53,8 @@ pub struct SetState {
     pub waits_from: Option<Option<i64>>,
     /// Whether a stranger had one of its names since the set was last read. The set is read before the next create.
     pub met_stranger: bool,
-    /// How many pods were live after the last pass that did something, or later. If fewer are live now, some were lost. `None`: this
-    /// process has not worked on the set.
+    /// The number of live pods after the last pass that changed pods, or the highest since. If fewer are live now, some were lost. `None`:
+    /// this process has not worked on the set.
     pub live: Option<usize>,
     /// For the traces: which change is being worked on.
     pub trace_link: TraceLink,
@@ -125,7 +124,7 @@ pub struct Reports {
     pub burst: Option<Burst>,
     /// Work that ended and has no event yet, and how many pods were live then.
     pub ended: Vec<(Burst, usize)>,
-    /// How many pods were wanted when there were last as many; `None` once another number is worked for.
+    /// The wanted number that the set last reached; `None` once it works towards another.
     pub fulfilled: Option<usize>,
     /// The revision and the stage of the rollout in the last report.
     pub stage: Option<(Arc<str>, Stage)>,
@@ -163,7 +162,7 @@ impl SetState {
     }
 }
 
-/// Writes whose effect nobody knows. The promise rests on them: whatever may live counts.
+/// Writes whose effect is unknown. The promise rests on them: whatever may live counts.
 #[derive(Clone, Debug, Default)]
 pub struct Fates {
     /// Creates that did not succeed, by name.
@@ -194,8 +193,8 @@ pub enum Stage {
 pub struct Create {
     /// When it was given up.
     pub at: Timestamp,
-    /// Whether it may still take effect. A create that was rejected, or never sent, cannot. Its name is asked for again: should the rejection
-    /// have been wrong, the same name makes no second pod.
+    /// Whether it may still take effect. A create that was rejected, or never sent, cannot. Its name is used
+    /// again, so even a wrong rejection leads to no second pod.
     pub is_unknown: bool,
 }
 

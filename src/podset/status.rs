@@ -161,7 +161,7 @@ fn rejected_create(rejected: &Rejection) -> Option<Described> {
     match rejected.kind {
         RejectionKind::InvalidTemplate => Some(invalid(message)),
         RejectionKind::Forbidden | RejectionKind::Unclear => {
-            let retrying = "the API server rejects new pods; next try within about 30 s".to_owned();
+            let retrying = "pods cannot be created; next try within about 30 s".to_owned();
             let failure = (condition::REPLICA_FAILURE, FAILED_CREATE, message.clone());
             let others = vec![(condition::RECONCILING, "Retrying", retrying), failure];
             Some(Described { ready: NOT_READY, why: format!(": {message}"), others })
@@ -174,7 +174,7 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, available: usize, 
     if view.set.is_deleting {
         let waiting = "waiting for the garbage collector and for finalizers".to_owned();
         let others = vec![(condition::RECONCILING, "Deleting", waiting)];
-        return Described { ready: "Deleting", why: ": the set is being deleted".to_owned(), others };
+        return Described { ready: "Deleting", why: ": the PodSet is being deleted".to_owned(), others };
     }
     if let Err(error) = &view.set.wanted {
         return invalid(error);
@@ -199,7 +199,7 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, available: usize, 
     let Count { wanted, occupied, updated, .. } = plan.count;
     let mut updated = format!("{updated} of {wanted} pods have the new template");
     if let Some(failed) = failed {
-        updated += &format!("; the rollout waits: {}", failed.message);
+        updated += &format!("; the rollout is on hold: {}", failed.message);
     }
     if [available, ready, occupied] == [wanted; 3] && plan.rollout != Rollout::InProgress {
         let (ready, why) = match plan.rollout {
@@ -432,7 +432,7 @@ mod tests {
         assert_eq!(message(&two_unscheduled, Hold::Nothing, &none), why);
         let mut deleting = two_ready();
         Arc::make_mut(&mut deleting.set).is_deleting = true;
-        assert_eq!(message(&deleting, Hold::Forever, &none), "2 of 2 pods are ready: the set is being deleted");
+        assert_eq!(message(&deleting, Hold::Forever, &none), "2 of 2 pods are ready: the PodSet is being deleted");
         let mut unreadable = two_ready();
         Arc::make_mut(&mut unreadable.set).wanted = Err("unreadable".to_owned());
         assert_eq!(message(&unreadable, Hold::Forever, &none), "2 pods are ready: unreadable");

@@ -143,7 +143,7 @@ impl TakeOver {
             slot
         };
         let scope = Some(namespace.clone());
-        // The lists of a large namespace take seconds, and the next leader waits for the end of this one.
+        // Listing a large namespace takes seconds. Stop at shutdown, because the next leader waits for this process.
         let Some(result) = context.stop.run_until_cancelled(read_scope(context, &scope)).await else {
             return Err(Next::Never);
         };

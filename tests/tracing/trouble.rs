@@ -50,7 +50,7 @@ async fn an_unreachable_collector_slows_nothing_and_is_logged_once() {
         let mut operator = Operator::start(&api, &with(&variables, &[]));
         let (slowest, end) = work(&api, &mut operator).await;
         assert!(slowest < AT_ONCE && end < END, "{protocol:?}: {slowest:?}, {end:?}");
-        assert_eq!(operator.logged("traces cannot be sent").len(), 1, "{:?}", operator.log());
+        assert_eq!(operator.logged("cannot send traces").len(), 1, "{:?}", operator.log());
     }
 }
 
@@ -61,7 +61,7 @@ async fn a_failing_collector_slows_nothing_and_is_logged_once() {
         let (slowest, end) = work(&api, &mut operator).await;
         assert!(slowest < AT_ONCE && end < END, "{protocol:?}: {slowest:?}, {end:?}");
         assert!(!collector.requests().is_empty(), "the collector received no request");
-        assert_eq!(operator.logged("traces cannot be sent").len(), 1, "{:?}", operator.log());
+        assert_eq!(operator.logged("cannot send traces").len(), 1, "{:?}", operator.log());
     }
 }
 

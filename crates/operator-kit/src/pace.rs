@@ -15,7 +15,7 @@ const PERIOD: SignedDuration = SignedDuration::from_secs(5);
 /// The first and the longest wait after failures.
 const BACKOFF: Waits = (PERIOD, SignedDuration::from_secs(30));
 
-/// The wait of a change that nobody waits for. It is shorter than [`PERIOD`], because the operator may notice the change a second late.
+/// How long a change that is not awaited is delayed. It is shorter than [`PERIOD`], because the operator may notice the change a second late.
 const DELAY: SignedDuration = SignedDuration::from_secs(4);
 
 /// The pace of one object's status.

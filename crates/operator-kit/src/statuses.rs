@@ -74,7 +74,7 @@ pub enum Applied<W> {
 
 /// Logs that a status may not have been written, as a warning if the error is new.
 pub fn log_failure(key: &ObjectKey, error: &str, is_news: bool) {
-    warn_once!(is_news, object = %key, error, "the status may not have been written; trying again");
+    warn_once!(is_news, object = %key, error, "writing the status failed or got no answer; trying again");
     spans::failed(error);
 }
 

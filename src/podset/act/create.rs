@@ -66,7 +66,7 @@ pub async fn create(mut batch: Batch<'_>, mut creations: Vec<Creation>, state: &
         Some(revision) => match prepare::former_template(batch, revision).await {
             Ok(template) => template.map(|template| (revision, template)),
             Err(error) => {
-                warn!(set = %batch.set.key, %revision, error, "cannot read a former template");
+                warn!(set = %batch.set.key, %revision, error, "cannot read the ControllerRevision of the former template");
                 done.has_failed = true;
                 creations.retain(|creation| creation.former.is_none());
                 None
@@ -172,7 +172,7 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
             // A namespace that is being deleted has its own backoff.
             let is_failure = rejection.kind != RejectionKind::NamespaceTerminating;
             if is_failure {
-                debug!(set = %set.key, pod = name, reason = rejection.message, "the create of a pod was rejected");
+                debug!(set = %set.key, pod = name, reason = rejection.message, "creating a pod was rejected");
             }
             state.fates.create_rejected(&name, now);
             done.has_failed |= is_failure;
@@ -183,10 +183,10 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
             let reason = &rejection.message;
             // Only a repeated failure is reported: the first may have been a short outage, but a webhook may never answer.
             if state.fates.creates.contains_key(&name) {
-                debug!(set = %set.key, pod = name, reason, may_land, "the create of a pod failed again");
+                debug!(set = %set.key, pod = name, reason, may_take_effect = may_land, "creating a pod failed again");
                 done.rejected_create = Some(rejection);
             } else {
-                warn!(set = %set.key, pod = name, reason, may_land, "the create of a pod failed");
+                warn!(set = %set.key, pod = name, reason, may_take_effect = may_land, "creating a pod failed");
             }
             if may_land {
                 state.fates.create_unanswered(&name, now);
@@ -195,7 +195,7 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
             }
         }
         Created::Unread(error) => {
-            warn!(set = %set.key, pod = name, error, "cannot read whether a pod was created");
+            warn!(set = %set.key, pod = name, error, "cannot check whether a pod was created");
             done.has_failed = true;
         }
         Created::NotLeading => {}

@@ -36,7 +36,7 @@ enum Deleted {
 
 /// Deletes pods.
 pub async fn delete(mut batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut SetState, done: &mut Done) {
-    // Rejected deletes may be slow. One at a time, a pass would reach few other pods.
+    // Rejected deletes may be slow. Begin several, or the pass ends before it reaches the other pods.
     batch.first += state.retry.rejected.count().min(MAX_EXTRA);
     let send = |deletion: Deletion| async move { (delete_one(batch, &deletion).await, deletion) };
     let is_going = |deletion: &Deletion| state.fates.is_going(&deletion.uid);
@@ -77,7 +77,7 @@ fn handle(
         Deleted::Gone => batch.change_pods(|pods, now| pods.gone(&uid, now)),
         Deleted::Failed { error, .. } if !may_land || !have_failed => {
             // Perhaps a short outage, and what was not sent says nothing about the pod.
-            warn!(pod = %key, error, "the delete of a pod failed; trying again");
+            warn!(pod = %key, error, "deleting a pod failed; trying again");
             done.has_failed = true;
             return false;
         }
@@ -87,7 +87,7 @@ fn handle(
         }
         // It is not the first failure. Perhaps only this pod is affected, so only this one is delayed.
         Deleted::Rejected(error) | Deleted::Failed { error, .. } => {
-            let (rejected, what) = (&mut state.retry.rejected, "a pod cannot be deleted");
+            let (rejected, what) = (&mut state.retry.rejected, "cannot delete a pod");
             let message = batch.delay_rejected(rejected, (&key, &uid, version), &error, what);
             if may_land {
                 rejected.leave_time_for_others(&uid, batch.context.rules.cache.quarantine);
@@ -109,7 +109,7 @@ async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
     let version = deletion.is_exact.then_some(deletion.version);
     let build = || requests::delete::<PodResource>(&deletion.key, uid.as_deref(), version);
     let rejected = |status: &Status| Deleted::Rejected(cut(&status.message, LONGEST));
-    // What the answer says if a read then shows the pod, not being deleted.
+    // The result if a later read shows the pod and it is not being deleted.
     let otherwise = match batch.context.clients.write.send(&deletion.key.namespace, build).await {
         Answer::Done(body) => match accepted(&body, &deletion.uid) {
             Some(deleted) => return deleted,

@@ -49,7 +49,7 @@ pub fn classify(pod: &Pod, is_from_watch: bool, known: Known<'_>, rules: &CacheR
     }
     // A consistent read is ahead of the watch.
     let is_over = is_from_watch && (rules.is_over)(pod.version, known.listed);
-    // The watch is past this version and does not show the pod: it is gone, or it lost its label.
+    // The watch is past this version and does not show the pod, so the pod is gone or lost its label.
     let is_watched = !is_from_watch && pod.is_labelled;
     let is_missing = is_watched && (rules.is_behind_watch)(pod.version, known.high_water);
     if is_over || known.is_gone || (is_missing && known.has_ended) {

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::podset::{compact_time::CompactTime, revision::Revision};
 use operator_kit::{ObjectKey, meta::Uid};
 
-/// A write that the watch has not confirmed for so long is looked up.
+/// If the watch does not confirm a write within this time, the pod is read.
 const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
 /// The shortest time between two restores of a pod's label.
@@ -105,8 +105,8 @@ pub struct Seen {
     pub pod: Arc<Pod>,
     /// We wrote it at this time, and the watch has not shown it since.
     pub unconfirmed_since: Option<CompactTime>,
-    /// Our delete was answered at this time. No event takes this back, because a deletion cannot be undone. Only a later read does, if it
-    /// shows that the pod is not being deleted.
+    /// When our delete was accepted. Events that show the pod alive are older and do not clear this. A later read clears it if it shows that
+    /// the pod is not being deleted.
     pub delete_answered: Option<CompactTime>,
     /// When its label was last restored.
     pub relabelled: Option<CompactTime>,

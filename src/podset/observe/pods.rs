@@ -54,9 +54,9 @@ impl Urgency {
 pub struct Pods {
     rules: CacheRules,
     index: PodIndex,
-    /// Pods that a read showed to be gone, until the watch shows it, too. Until then its events about them are old.
+    /// Pods that a read found gone while the watch still shows them. Watch events about them are outdated.
     gone: HashMap<Uid, Arc<Pod>>,
-    /// The versions of lists of all pods beside the watch. An unknown pod whose state is not newer is gone.
+    /// The versions of the extra lists at take-over. An uncached pod that is not newer than such a list is gone.
     listed: HighWater,
     /// Names that no new pod may take yet.
     names: TakenNames,
@@ -64,9 +64,9 @@ pub struct Pods {
     high_water: HighWater,
     /// The owners whose pods have changed since the last [`Pods::take_touched`], and how urgent the change is.
     touched: BTreeMap<Owner, Urgency>,
-    /// Whether a term of this process has begun. Until then, nobody reads missing pods.
+    /// Whether a term of this process has begun. Until then, this process does not read missing pods.
     has_led: bool,
-    /// The pods that went missing before, in the order of time.
+    /// Pods that went missing before the first term, oldest first.
     lost: VecDeque<(Timestamp, Uid)>,
 }
 
@@ -348,7 +348,7 @@ impl Pods {
         self.index.owned(owner)
     }
 
-    /// Whether a pod of this name is known, whoever owns it.
+    /// Whether a pod of this name is known, with any owner.
     pub fn is_known(&self, key: &ObjectKey, now: Timestamp) -> bool {
         let is_fresh = |met| now.duration_since(met) < self.rules.quarantine;
         self.index.named(key).is_some() || self.names.stranger_met_at(key).is_some_and(is_fresh)

@@ -77,8 +77,8 @@ pub struct Set {
     pub change_cause: Option<Arc<str>>,
     /// What is wanted, or why that cannot be read.
     pub wanted: Result<Wanted, String>,
-    /// Since which generation the cache has known that its pods count until they have ended; `None`: they do not. Before, the cache may
-    /// have forgotten pods that were being deleted.
+    /// The generation at which this process first saw TerminationComplete; `None` with TerminationStarted. Before that, the cache may have
+    /// dropped pods that were being deleted.
     pub waits_from: Option<i64>,
     /// The stored status, as far as it can be read.
     pub status: PodSetStatus,
@@ -219,7 +219,8 @@ impl Set {
         self.wanted.as_ref().ok().map(|wanted| wanted.revision)
     }
 
-    /// Whether the stored status names the revision of the spec. If not, the template may be a former one, and becomes the newest.
+    /// Whether the stored status names the revision of the spec. If not, the template has just changed, perhaps back to a stored one, whose
+    /// ControllerRevision then becomes the newest.
     pub fn is_revision_reported(&self) -> bool {
         self.status.update_revision.as_deref() == self.revision().map(|revision| revision.to_string()).as_deref()
     }

@@ -25,11 +25,11 @@ pub struct Sets {
     rules: CacheRules,
     by_key: HashMap<ObjectKey, Arc<Set>>,
     by_uid: HashMap<Uid, ObjectKey>,
-    /// Sets that an answer showed to be gone, until the watch shows it, too. Until then its events about them are old.
+    /// Sets that an answer showed to be gone while the watch still shows them. Watch events about them are outdated.
     gone: HashMap<Uid, ObjectKey>,
     /// How far each watch has come.
     high_water: HighWater,
-    /// The versions of lists of all sets beside the watch. An unknown set whose state is not newer is gone.
+    /// The versions of the extra lists at take-over. An uncached set that is not newer than such a list is gone.
     listed: HighWater,
     /// The names of installations in statuses.
     installations: Interner,

@@ -13,14 +13,14 @@ use crate::podset::{
     ranking,
 };
 
-/// What bounds a rollout. A test can replace a rule and see pods be lost.
+/// The bounds of a rollout. A test can replace one to show that pods are then lost.
 #[derive(Clone, Copy, Debug)]
 pub struct RolloutRules {
-    /// How many pods may have the new template: `most` in the end, and not more than have proved it and `maxUnavailable`.
+    /// How many pods may have the new template now: the available new pods plus `max_unavailable`, at most `most`.
     pub most_updated: fn(most: usize, proven: usize, max_unavailable: usize) -> usize,
     /// Whether an available pod may be deleted: how many are available, and how many must stay available.
     pub may_delete_available: fn(available: usize, least: usize) -> bool,
-    /// Whether pods whose template has been changed are replaced from the former one while the new one is not proven.
+    /// Whether lost pods get the former template until pods with the new one are available.
     pub is_careful: bool,
 }
 
@@ -97,7 +97,7 @@ impl Input<'_> {
         let rollout = self.rollout(plan.count, wanted);
         let (set, state) = (&self.view.set, &self.state.preparation);
         let is_stored = state.is_stored(set);
-        // A template that becomes the former one must be stored before.
+        // A template must be stored before it can become the former one.
         let is_current = set.status.current_revision.is_some() && set.former_revision().is_none();
         let needed = match (is_stored, state.dry_run) {
             (false, _)

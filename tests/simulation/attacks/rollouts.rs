@@ -425,7 +425,7 @@ async fn a_missing_revision_label_does_not_create_pods_endlessly() {
     change_template(&server, "b");
     sleep(120).await;
     assert_eq!(versions(&server), "a a a", "the dry run shows the missing label");
-    assert!(condition(&server, "Ready").contains("an admission webhook or policy changes them"));
+    assert!(condition(&server, "Ready").contains("an admission webhook or policy changes created pods"));
     server.lift_webhook();
     rolled_out(&server, "b", 3).await;
 }

@@ -229,7 +229,7 @@ impl<'a> WatchBackoff<'a> {
         self.wait = BACKOFF.0;
         self.is_gone = false;
         if self.logged.forget() {
-            info!("the API server answers for {} again", self.what);
+            info!("can list and watch {} again", self.what);
         }
     }
 

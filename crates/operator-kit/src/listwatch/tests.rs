@@ -103,7 +103,10 @@ async fn a_watch_rejected_in_plain_text_backs_off_without_a_relist() {
     let asked = asked(70, |number| if number <= 4 { BUSY } else { (200, "", 60) }).await;
     assert_eq!(asked.lists, [0]);
     assert_eq!(asked.watches, [0, 5, 15, 35, 75, 680]);
-    logged(&asked, &["code 429; trying again error=\"429 Too Many Requests: Too many", "answers for things again"]);
+    logged(
+        &asked,
+        &["code 429; trying again error=\"429 Too Many Requests: Too many", "can list and watch things again"],
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,7 +131,7 @@ async fn watches_that_keep_failing_relist_with_backoff() {
         &asked,
         &[
             "cannot watch things: the API server answered with code 410; trying again error=\"Expired: too old",
-            "answers for things again",
+            "can list and watch things again",
         ],
     );
 }
@@ -165,7 +168,7 @@ async fn a_watch_without_events_after_a_silent_one_resets_the_backoff() {
     let asked = asked(300, |number| if number == 1 { (200, "", 1000) } else { QUIET }).await;
     assert_eq!(asked.lists, [0, 1505]);
     assert_eq!(asked.watches[3..], [1920, 2125, 2330, 2535, 2740, 2945], "the pauses do not grow");
-    logged(&asked, &["did not answer in time", "connection reset", "answers for things again"]);
+    logged(&asked, &["did not answer in time", "connection reset", "can list and watch things again"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -178,7 +181,7 @@ async fn rejected_watches_are_followed_by_a_list() {
 async fn watches_that_end_immediately_are_logged() {
     let asked = asked(70, |number| if number <= 4 { (200, "", 0) } else { (200, "", 60) }).await;
     assert_eq!((&asked.lists[..], &asked.watches[..5]), (&[0][..], &[0, 5, 15, 35, 75][..]));
-    logged(&asked, &["cannot watch things: the watch ends as soon as it is idle", "answers for things again"]);
+    logged(&asked, &["cannot watch things: the watch ends as soon as it is idle", "can list and watch things again"]);
 }
 
 /// A list of two pages: how often each page still fails, and how often it was requested.

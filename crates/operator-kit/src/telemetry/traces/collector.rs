@@ -159,10 +159,10 @@ impl<E: SpanExporter> SpanExporter for Logged<E> {
                 warn!(
                     spans,
                     error = cause.unwrap_or_else(|| error.to_string()),
-                    "traces cannot be sent and are lost; the log will say when sending works again"
+                    "cannot send traces; dropping spans until sending works again"
                 );
             }
-            (Ok(()), true) => info!("traces are sent again"),
+            (Ok(()), true) => info!("sending traces again"),
             _ => {}
         }
         result

@@ -121,7 +121,7 @@ impl Variables<'_> {
 
 /// Does not log the value, which may be a secret in the wrong place.
 fn warn_unusable(name: &str, remedy: impl Display) {
-    warn!("{name} cannot be used as it is: {remedy}");
+    warn!("{name} is invalid: {remedy}");
 }
 
 #[cfg(test)]

@@ -127,7 +127,7 @@ impl Events {
                 known.replaced += n;
                 known.replaced <= known.created
             }
-            ("FailedCreate", _) if note.starts_with("Pods may not have been created") => {
+            ("FailedCreate", _) if note.starts_with("Creating pods failed or got no answer") => {
                 known.sent > known.confirmed || self.has_delay
             }
             ("FailedCreate", _) => self.failed_creates.contains(namespace),

@@ -109,7 +109,7 @@ fn a_wrong_value_is_reported_with_its_remedy_and_ignored() {
     ] {
         let (settings, warnings) = read_from(&[(name, value), good]);
         assert_eq!(settings.as_ref(), Some(&expected), "{name}");
-        assert_eq!(warnings, [format!("{name} cannot be used as it is: {remedy}")]);
+        assert_eq!(warnings, [format!("{name} is invalid: {remedy}")]);
     }
 }
 
@@ -127,6 +127,6 @@ fn an_invalid_endpoint_disables_the_export() {
         let (settings, warnings) = read_from(&[("OTEL_EXPORTER_OTLP_ENDPOINT", value)]);
         assert_eq!(settings, None, "{value}");
         let remedy = "give it as http://HOST:PORT or https://HOST:PORT";
-        assert_eq!(warnings, [format!("OTEL_EXPORTER_OTLP_ENDPOINT cannot be used as it is: {remedy}")]);
+        assert_eq!(warnings, [format!("OTEL_EXPORTER_OTLP_ENDPOINT is invalid: {remedy}")]);
     }
 }
