@@ -131,11 +131,11 @@ impl RejectedDeletes {
         self.by_uid.values().map(|rejection| rejection.message.as_str()).min()
     }
 
-    /// Returns the message for the event, once. If the status has the same message (`stored`), a former leader has sent the event.
-    pub fn take_event(&mut self, stored: Option<&str>) -> Option<String> {
+    /// Returns the message for the event, once. If the status reports rejected deletes, a former leader has sent the event.
+    pub fn take_event(&mut self, is_reported: bool) -> Option<String> {
         let message = self.pending_event.take()?;
         self.has_event = true;
-        (stored != Some(&*message)).then_some(message)
+        (!is_reported).then_some(message)
     }
 }
 
@@ -187,14 +187,14 @@ mod tests {
         let mut rejected = RejectedDeletes::default();
         assert!(reject(&mut rejected, 5, after(0)));
         assert!(!reject(&mut rejected, 5, after(1)));
-        assert_eq!(rejected.take_event(None).as_deref(), Some("no"));
+        assert_eq!(rejected.take_event(false).as_deref(), Some("no"));
         for second in 3..9 {
             let is_new = rejected.note("b".into(), 5, "never".to_owned(), after(second), |wait| wait);
             assert_eq!(is_new, second == 3);
             assert!(!reject(&mut rejected, 5, after(second)), "two pods do not alternate their messages");
         }
         assert_eq!(
-            (rejected.take_event(None), rejected.message()),
+            (rejected.take_event(false), rejected.message()),
             (None, Some("never")),
             "a message that changes causes no event"
         );
@@ -204,7 +204,7 @@ mod tests {
         rejected.forget(&"a".into());
         assert_eq!(rejected.message(), None);
         reject(&mut rejected, 5, after(9));
-        assert_eq!(rejected.take_event(None).as_deref(), Some("no"));
+        assert_eq!(rejected.take_event(false).as_deref(), Some("no"));
     }
 
     #[test]
@@ -213,16 +213,16 @@ mod tests {
         reject(&mut rejected, 5, after(0));
         rejected.retain(&BTreeSet::new());
         rejected.forget(&"b".into());
-        assert_eq!(rejected.take_event(None).as_deref(), Some("no"), "another pod was deleted in its place");
+        assert_eq!(rejected.take_event(false).as_deref(), Some("no"), "another pod was deleted in its place");
         reject(&mut rejected, 5, after(1));
         rejected.forget(&"a".into());
-        assert_eq!(rejected.take_event(None), None);
+        assert_eq!(rejected.take_event(false), None);
     }
 
     #[test]
     fn a_new_leader_does_not_repeat_what_the_status_says() {
         let mut rejected = RejectedDeletes::default();
         reject(&mut rejected, 5, after(0));
-        assert_eq!(rejected.take_event(Some("no")), None);
+        assert_eq!(rejected.take_event(true), None);
     }
 }

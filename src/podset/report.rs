@@ -158,10 +158,9 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
     let new = (context.rules.status)(view, plan, state, context.env.clock.wall());
     let mut events = rollout_events(set, plan, &new, state);
     let is_settled = plan.create.is_empty() && !plan.tries_more_deletes(state) && plan.prepare.is_none();
-    let failed_delete = |status| stored::message(status, condition::REPLICA_FAILURE, status::FAILED_DELETE);
     // The condition FailedDelete comes with its event, even if other deletes go on.
-    if is_settled || failed_delete(&new).is_some() {
-        let rejected = state.retry.rejected.take_event(failed_delete(&set.status));
+    if is_settled || stored::message(&new, condition::REPLICA_FAILURE, status::FAILED_DELETE).is_some() {
+        let rejected = state.retry.rejected.take_event(set.reports_failure(status::FAILED_DELETE));
         events.extend(rejected.map(|message| events::deletes_rejected(&message)));
     }
     if is_settled {

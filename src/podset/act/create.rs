@@ -19,6 +19,7 @@ use crate::{
         rejection::{self, Rejection, RejectionKind},
         revision::Revision,
         set_state::SetState,
+        status,
     },
 };
 use operator_kit::{
@@ -182,7 +183,7 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
             done.has_failed = true;
             let reason = &rejection.message;
             // Only a repeated failure is reported: the first may have been a short outage, but a webhook may never answer.
-            if state.fates.creates.contains_key(&name) {
+            if state.fates.creates.contains_key(&name) || set.reports_failure(status::FAILED_CREATE) {
                 debug!(set = %set.key, pod = name, reason, may_take_effect = may_land, "creating a pod failed again");
                 done.rejected_create = Some(rejection);
             } else {

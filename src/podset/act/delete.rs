@@ -9,6 +9,7 @@ use crate::podset::{
     observe::Pod,
     plan::{Deletion, Why},
     set_state::SetState,
+    status,
 };
 use operator_kit::{
     client::Answer,
@@ -40,13 +41,14 @@ pub async fn delete(mut batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut 
     batch.first += state.retry.rejected.count().min(MAX_EXTRA);
     let send = |deletion: Deletion| async move { (delete_one(batch, &deletion).await, deletion) };
     let is_going = |deletion: &Deletion| state.fates.is_going(&deletion.uid);
-    let have_failed = state.retry.rejected.message().is_some() || deletions.iter().any(is_going);
+    let is_reported = batch.set.reports_failure(status::FAILED_DELETE);
+    let have_failed = is_reported || state.retry.rejected.message().is_some() || deletions.iter().any(is_going);
     let handle = |(deleted, deletion)| handle(batch, (deleted, deletion), have_failed, state, done);
     batch.slow_start(deletions, send, handle).await;
 }
 
-/// Handles the answer to a delete. `have_failed`: before this batch, a delete of the set was rejected, or one of these failed. Returns
-/// whether the next one may be sent.
+/// Handles the answer to a delete. `have_failed`: before this batch, a delete of the set was rejected, perhaps by the former leader, or one
+/// of these failed. Returns whether the next one may be sent.
 fn handle(
     batch: Batch<'_>,
     (deleted, deletion): (Deleted, Deletion),

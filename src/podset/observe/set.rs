@@ -9,8 +9,11 @@ use serde::{
 use serde_json::value::RawValue;
 
 use crate::{
-    api::{self, PodReplacementPolicy, PodSetSpec, PodSetStatus, PodTemplate},
-    podset::revision::{self, Revision, Update},
+    api::{self, PodReplacementPolicy, PodSetSpec, PodSetStatus, PodTemplate, condition},
+    podset::{
+        revision::{self, Revision, Update},
+        stored,
+    },
 };
 use operator_kit::{
     ObjectKey,
@@ -217,6 +220,11 @@ impl Set {
     /// The revision of the spec's template; `None`: the spec cannot be read.
     pub fn revision(&self) -> Option<Revision> {
         self.wanted.as_ref().ok().map(|wanted| wanted.revision)
+    }
+
+    /// Whether the stored status has the condition ReplicaFailure with this reason.
+    pub fn reports_failure(&self, reason: &str) -> bool {
+        stored::message(&self.status, condition::REPLICA_FAILURE, reason).is_some()
     }
 
     /// Whether the stored status names the revision of the spec. If not, the template has just changed, perhaps back to a stored one, whose

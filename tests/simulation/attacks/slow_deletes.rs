@@ -101,18 +101,28 @@ async fn a_pod_that_can_be_deleted_again_gets_its_turn() {
     server.check();
 }
 
+/// Writes that fail or get no answer are reported when a new leader takes over.
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_neither_withdraws_nor_repeats_the_report() {
-    let (server, operator) = with_set(5, Rules::default()).await;
-    server.fault(Requests::deletes("pods"), Fault::RefuseLate(seconds(5), webhook_failed()));
-    server.scale(NS, "web", 4);
-    sleep(60).await;
-    operator.kill();
-    let patches = server.count(&Requests::status_patches("podsets"));
-    let _operator = Operator::leader(&server, "b", Rules::default());
-    sleep(120).await;
-    assert_eq!(server.count(&Requests::status_patches("podsets")), patches);
-    assert_eq!(server.events(NS, "FailedDelete").len(), 1);
+    let [creates, deletes] = [Requests::creates("pods"), Requests::deletes("pods")];
+    for (requests, reason, late, replicas) in [
+        (&deletes, "FailedDelete", 5, 4),
+        (&deletes, "FailedDelete", 30, 4),
+        (&creates, "FailedCreate", 5, 6),
+        (&creates, "FailedCreate", 30, 6),
+        (&creates, "FailedCreate", 30, 9),
+    ] {
+        let (server, operator) = with_set(5, Rules::default()).await;
+        server.fault(requests.clone(), Fault::RefuseLate(seconds(late), webhook_failed()));
+        server.scale(NS, "web", replicas);
+        sleep(180).await;
+        operator.kill();
+        let patches = server.count(&Requests::status_patches("podsets"));
+        let _operator = Operator::leader(&server, "b", Rules::default());
+        sleep(120).await;
+        let patched = server.count(&Requests::status_patches("podsets")) - patches;
+        assert_eq!((patched, server.events(NS, reason).len()), (0, 1), "{reason} {late} {replicas}");
+    }
 }
 
 /// A set of thirty pods that is being scaled to one, and how many deletes have begun.
