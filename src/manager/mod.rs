@@ -36,6 +36,7 @@ use leadership::{Candidate, ConnectError, KubeLeaderElection, LeaderState, Leade
 use operator_kit::{
     client::{self, Clients, Purpose},
     health::Health,
+    runner::Context,
     server::{ServeError, Servers},
     telemetry::{self, Service, Telemetry, logs::Level, metrics::Metrics, traces::Traces},
     text::in_full,
@@ -223,15 +224,18 @@ impl Manager {
             arguments,
             instance: config::instance(),
             identity,
-            env,
+            context: Context {
+                env,
+                leadership,
+                metrics,
+                health: health.clone(),
+                max_concurrent: arguments.max_concurrent_reconciles.into(),
+                stop: stop.clone(),
+            },
             clients,
-            leadership,
             timing,
             candidacy,
             rules: podset::promise::Rules::default(),
-            metrics,
-            health: health.clone(),
-            stop: stop.clone(),
             is_outside,
         });
         Ok(Manager { replica, servers, stop_servers, _runtime_check: runtime_check })

@@ -20,10 +20,10 @@ use crate::{
     mycustomresource::MyCustomResourceController,
     podset::{self, PodSetController, fleet_metrics},
 };
-use leadership::{Candidate, Election, Hooks, LeaderState, Leadership, Timing, env::Env};
+use leadership::{Candidate, Election, Hooks, LeaderState, Leadership, Timing};
 use operator_kit::{
     client::Clients,
-    health::{Health, Pulse},
+    health::Pulse,
     runner::{Context, Controller},
     telemetry::metrics::{Gauge, Metrics},
 };
@@ -42,24 +42,16 @@ pub struct Parts<'a> {
     pub instance: String,
     /// Name of the process in its Lease, traces and logs; unique over all processes.
     pub identity: String,
-    /// Time and randomness.
-    pub env: Env,
-    /// Clients for everything but the Lease. The writer checks the same leadership.
+    /// What its controllers get. The writer checks the same leadership.
+    pub context: Context,
+    /// Clients for everything but the Lease.
     pub clients: Clients,
-    /// Whether it leads.
-    pub leadership: Leadership,
     /// The times of the election.
     pub timing: Timing,
     /// How it takes part in the election, with a client for the Lease, which needs no leadership; `None`: it leads from the start.
     pub candidacy: Option<(Candidate, Client, LeaderState)>,
     /// The rules that keep the promise.
     pub rules: podset::promise::Rules,
-    /// The metrics.
-    pub metrics: Metrics,
-    /// The checks of its health.
-    pub health: Health,
-    /// Ends it.
-    pub stop: CancellationToken,
     /// Whether it runs outside the cluster. Then an installation may use another namespace than the kubeconfig's.
     pub is_outside: bool,
 }
@@ -88,49 +80,28 @@ pub struct Replica {
 impl Replica {
     /// Starts the controllers and the election.
     pub fn start(parts: Parts<'_>) -> Self {
-        let Parts {
-            arguments,
-            instance,
-            identity,
-            env,
-            clients,
-            leadership,
-            timing,
-            candidacy,
-            rules,
-            metrics,
-            health,
-            stop,
-            is_outside,
-        } = parts;
+        let Parts { arguments, context, clients, timing, candidacy, .. } = parts;
+        let Context { env, metrics, health, stop, .. } = context.clone();
         let scopes = arguments.scopes();
         let (flag, name) = (&arguments.leader_elect_resource_namespace, &arguments.leader_elect_resource_name);
         let home = candidacy.as_ref().map(|(candidate, ..)| candidate.namespace.clone());
-        let context = Context {
-            env: env.clone(),
-            leadership: leadership.clone(),
-            metrics: metrics.clone(),
-            health: health.clone(),
-            max_concurrent: arguments.max_concurrent_reconciles.into(),
-            stop: stop.clone(),
-        };
         let podset = podset::Parts {
             env: env.clone(),
             clients: clients.clone(),
-            rules,
+            rules: parts.rules,
             scopes: scopes.clone(),
             default_image: arguments.default_image.clone(),
-            installation: home.as_ref().map_or_else(|| identity.clone(), |home| format!("{home}/{name}")),
-            instance,
+            installation: home.as_ref().map_or_else(|| parts.identity, |home| format!("{home}/{name}")),
+            instance: parts.instance,
             metrics: metrics.clone(),
             stop: stop.clone(),
         };
         let sets = PodSetController::new(podset);
-        show_sets(&sets, &leadership, &metrics);
+        show_sets(&sets, &context.leadership, &metrics);
         let resources = MyCustomResourceController::new(env.clone(), clients.clone(), scopes, &metrics);
         let mut tasks = Tasks::default();
         let synced = vec![start(sets, &context, &mut tasks), start(resources, &context, &mut tasks)];
-        let search = (is_outside && flag.is_none()).then(|| {
+        let search = (parts.is_outside && flag.is_none()).then(|| {
             let search =
                 Search { reader: clients.read, env: env.clone(), name: name.clone(), home: home.clone(), timing };
             start_search(search, &mut tasks, stop.clone())

@@ -15,6 +15,7 @@ use leadership::{
 use operator_kit::{
     client::{Clients, Reader, Writer},
     health::Health,
+    runner::Context,
     telemetry::metrics::{Format, Metrics},
 };
 use podset_operator::{
@@ -136,15 +137,18 @@ impl Replica {
             arguments: &arguments,
             instance: name.to_owned(),
             identity: candidate.identity.clone(),
-            env: env.clone(),
+            context: Context {
+                env: env.clone(),
+                leadership: leadership.clone(),
+                metrics: metrics.clone(),
+                health: health.clone(),
+                max_concurrent: arguments.max_concurrent_reconciles.into(),
+                stop: stop.clone(),
+            },
             clients: Clients { read: Reader::new(client(), &url), write: writer },
-            leadership: leadership.clone(),
             timing: candidate.timing,
             candidacy: Some((candidate, client(), leader_state)),
             rules: model.podset,
-            metrics: metrics.clone(),
-            health: health.clone(),
-            stop: stop.clone(),
             is_outside: model.is_outside,
         };
         let replica = podset_operator::manager::replica::Replica::start(parts);
