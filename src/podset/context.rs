@@ -1,16 +1,16 @@
 //! What all stages of the pipeline share: the clients, the caches, the queue, and the remembered state of each set.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{Arc, Mutex},
 };
 
 use k8s_openapi::api::core::v1::Pod as PodResource;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    observe::{Caches, Effects, Observed, Pod, Set, Sets},
+    observe::{Caches, Effects, Set, Sets},
     others::Others,
     pod,
     promise::Rules,
@@ -62,16 +62,16 @@ pub struct Context {
     pub clients: Clients,
     pub rules: Rules,
     pub scopes: Vec<Scope>,
-    pub default_spec: Value,
+    pub default_spec: Box<RawValue>,
     pub recorder: Recorder,
     pub others: Others,
-    pub observed: Arc<Observed>,
+    pub observed: Arc<Mutex<Caches>>,
     pub queue: Queue,
     /// Bounds the memory for large templates and for the pods created from them.
     pub templates: FairBudget,
     pub stop: CancellationToken,
     /// The state of each set that no worker reconciles now.
-    states: Mutex<HashMap<Uid, Box<SetState>>>,
+    pub states: Mutex<HashMap<Uid, Box<SetState>>>,
 }
 
 impl Context {
@@ -82,7 +82,7 @@ impl Context {
             queue: Queue::new(env.clone(), metrics.queue(NAME)),
             recorder: Recorder::new(env.clone(), clients.write.clone(), instance),
             others: Others::new(installation, &metrics),
-            observed: Arc::new(Observed::new(rules.cache)),
+            observed: Arc::new(Mutex::new(Caches::new(rules.cache))),
             default_spec: pod::default_spec(&default_image),
             templates: FairBudget::default(),
             states: Mutex::default(),
@@ -113,7 +113,7 @@ impl Context {
     /// Changes the cache of pods, and queues every affected set, except the one that is being reconciled.
     pub fn change_pods(&self, working_on: Option<&ObjectKey>, change: impl FnOnce(&mut Caches)) {
         let touched = {
-            let mut caches = self.observed.lock();
+            let mut caches = lock(&self.observed);
             change(&mut caches);
             caches.take_touched(working_on)
         };
@@ -125,18 +125,6 @@ impl Context {
         }
     }
 
-    /// Applies a consistent list of the sets of `scope` that did not come from the watch.
-    /// `sets`: those among them that the cache does not know in this state.
-    pub fn sets_listed(&self, scope: &Scope, sets: Vec<Set>, listed: &HashSet<Uid>, version: u64) {
-        self.change_sets(|cache, effects| cache.apply_list(scope, sets, listed, version, effects));
-    }
-
-    /// Applies a consistent list of all pods of `scope` that did not come from the watch.
-    /// `known`: those among them that the cache knows in this state; `pods`: the others that concern us.
-    pub fn pods_listed(&self, scope: &Scope, pods: Vec<Pod>, known: HashSet<Uid>, version: u64) {
-        self.change_pods(None, |caches| caches.pods.apply_list(scope, pods, known, version, self.env.now()));
-    }
-
     /// Applies the answer to a request for this set; `None`: it is gone.
     pub fn set_answered(&self, set: &Set, found: Option<Set>) {
         self.change_sets(|cache, effects| cache.answered(&set.key, &set.uid, found, effects));
@@ -146,9 +134,11 @@ impl Context {
     pub fn change_sets(&self, change: impl FnOnce(&mut Sets, &mut Effects)) {
         let mut effects = Effects::default();
         {
-            let mut caches = self.observed.lock();
+            let mut caches = lock(&self.observed);
             change(&mut caches.sets, &mut effects);
-            caches.forget_gone(&effects, self.env.now());
+            for owner in &effects.gone {
+                caches.pods.forget_set(owner, self.env.now());
+            }
         }
         for (_, uid) in &effects.gone {
             lock(&self.states).remove(uid);
@@ -159,15 +149,5 @@ impl Context {
         for (key, trigger) in effects.wake {
             self.queue.add(key, trigger);
         }
-    }
-
-    /// Takes the state of the set with this UID.
-    pub fn take_state(&self, uid: &Uid) -> Box<SetState> {
-        lock(&self.states).remove(uid).unwrap_or_default()
-    }
-
-    /// Puts back the state of the set with this UID.
-    pub fn keep_state(&self, uid: Uid, state: Box<SetState>) {
-        lock(&self.states).insert(uid, state);
     }
 }

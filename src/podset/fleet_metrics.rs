@@ -16,7 +16,7 @@ use prometheus_client::{
 };
 
 use super::{
-    observe::{Observed, Seen, Set},
+    observe::{Caches, Seen, Set},
     restart_backoff,
     status::{self, REASONS},
     stored,
@@ -133,7 +133,7 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
 
 /// Takes the values from the caches.
 pub struct FleetMetrics {
-    observed: Arc<Observed>,
+    observed: Arc<Mutex<Caches>>,
     env: Env,
     /// When each set was first seen to differ from its spec, for sets whose status does not say since when.
     noticed: Mutex<HashMap<Uid, Timestamp>>,
@@ -141,7 +141,7 @@ pub struct FleetMetrics {
 
 impl FleetMetrics {
     /// Metrics of the sets in these caches.
-    pub(super) fn new(observed: Arc<Observed>, env: Env) -> Self {
+    pub(super) fn new(observed: Arc<Mutex<Caches>>, env: Env) -> Self {
         FleetMetrics { observed, env, noticed: Mutex::default() }
     }
 
@@ -150,7 +150,7 @@ impl FleetMetrics {
         let (now, wall) = (self.env.now(), self.env.clock.wall());
         let mut noticed = lock(&self.noticed);
         let former = std::mem::take(&mut *noticed);
-        let caches = self.observed.lock();
+        let caches = lock(&self.observed);
         let mut by_reason: Vec<_> = REASONS.into_iter().chain([UNKNOWN]).map(|reason| (reason, 0)).collect();
         let mut figures = SetFigures::default();
         for set in caches.sets.all() {
@@ -307,14 +307,13 @@ mod tests {
     /// The metrics of this set and these pods.
     fn figures(set: Set, pods: Vec<PodBuilder>) -> FleetMetrics {
         let env = virtual_env();
-        let observed = Observed::new(CacheRules::default());
+        let mut caches = Caches::new(CacheRules::default());
         let pods: Vec<Pod> = pods.into_iter().map(|pod| pod.0).collect();
         {
-            let mut caches = observed.lock();
             caches.sets.apply(&None, Change::Snapshot { items: vec![set], version: 100 });
             caches.apply_pods(&None, Change::Snapshot { items: pods, version: 100 }, env.now());
         }
-        FleetMetrics::new(Arc::new(observed), env)
+        FleetMetrics::new(Arc::new(Mutex::new(caches)), env)
     }
 
     fn count(figures: &SetFigures, reason: &str) -> i64 {
@@ -363,7 +362,7 @@ mod tests {
         figures.take();
         tokio::time::advance(Duration::from_secs(1000)).await;
         let change =
-            |pod: PodBuilder| figures.observed.lock().apply_pods(&None, Change::Applied(pod.0), figures.env.now());
+            |pod: PodBuilder| lock(&figures.observed).apply_pods(&None, Change::Applied(pod.0), figures.env.now());
         change(testing::pod("a").version(101).ready(0));
         assert_eq!(figures.take().unconverged.as_secs(), 0);
         change(testing::pod("a").version(102));

@@ -58,6 +58,7 @@ use observe::{Pod, Set};
 use operator_kit::{
     ObjectKey,
     listwatch::{self, Change, Scope, synced::Synced},
+    lock,
     queue::{Queue, Trigger},
     runner::{Controller, Next},
 };
@@ -125,11 +126,11 @@ impl Controller for PodSetController {
     }
 
     fn keys(&self) -> Vec<ObjectKey> {
-        self.context.observed.lock().sets.keys()
+        lock(&self.context.observed).sets.keys()
     }
 
     fn begin_term(&self) {
-        self.context.observed.lock().pods.begin_term();
+        lock(&self.context.observed).pods.begin_term();
         self.take_over.begin();
     }
 
@@ -142,18 +143,18 @@ impl Controller for PodSetController {
     }
 
     async fn reconcile(&self, key: &ObjectKey, _: Trigger) -> Next {
-        let Some(set) = self.context.observed.lock().sets.get(key) else { return Next::Never };
-        let mut state = self.context.take_state(&set.uid);
+        let Some(set) = lock(&self.context.observed).sets.get(key) else { return Next::Never };
+        let mut state = lock(&self.context.states).remove(&set.uid).unwrap_or_default();
         state.trace_link.begin(set.generation);
         let pass = Pass { context: &self.context, take_over: &self.take_over, key, uid: &set.uid };
-        let next = pass.run(&mut state).await;
-        let Some(after) = self.context.observed.lock().sets.get(key).filter(|after| after.uid == set.uid) else {
+        let next = pass.run(&mut state).await.unwrap_or_else(|next| next);
+        let Some(after) = lock(&self.context.observed).sets.get(key).filter(|after| after.uid == set.uid) else {
             return next;
         };
         if stored::holds(&after.status, condition::READY) {
             state.trace_link.answered(after.status.observed_generation.unwrap_or_default());
         }
-        self.context.keep_state(set.uid.clone(), state);
+        lock(&self.context.states).insert(set.uid.clone(), state);
         next
     }
 }

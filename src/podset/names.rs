@@ -43,13 +43,14 @@ pub fn fnv1a(text: &str) -> u64 {
 }
 
 /// The pod names of a set, and which of them are taken.
-pub trait Names {
+#[derive(Clone, Copy)]
+pub struct Names<'a> {
     /// The name of the pod of this index.
-    fn nth(&self, index: u32) -> String;
+    pub nth: &'a dyn Fn(u32) -> String,
     /// Whether the cache has a pod of this name, with any owner.
-    fn is_known(&self, name: &str) -> bool;
+    pub is_known: &'a dyn Fn(&str) -> bool,
     /// Whether a pod of this name ended so recently that the name must not be reused.
-    fn is_resting(&self, name: &str) -> bool;
+    pub is_resting: &'a dyn Fn(&str) -> bool,
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use tracing::{Span, field, info_span, warn};
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
     context::Context,
     count::Count,
     names::Names,
-    observe::{Pods, Set, View},
+    observe::{Set, View},
     plan::{self, Hold, Input, Plan, soonest},
     report,
     set_state::SetState,
@@ -21,6 +21,7 @@ use operator_kit::{
     ObjectKey,
     client::Room,
     failures::{Failures, Waits},
+    lock,
     meta::Uid,
     runner::Next,
     telemetry::spans,
@@ -71,15 +72,8 @@ struct Ready {
 }
 
 impl Pass<'_> {
-    /// Brings the set closer to its spec. Returns when to look at it again.
-    pub async fn run(&self, state: &mut SetState) -> Next {
-        match self.try_run(state).await {
-            Ok(next) | Err(next) => next,
-        }
-    }
-
-    /// As [`Self::run`]; an error ends the pass early.
-    async fn try_run(&self, state: &mut SetState) -> Result<Next, Next> {
+    /// Brings the set closer to its spec. Returns when to look at it again; as an error, if the pass ended early.
+    pub async fn run(&self, state: &mut SetState) -> Result<Next, Next> {
         let ready = self.ready(state).await?;
         state.retry.read_failures = Failures::default();
         let (view, after, has_failed) =
@@ -123,7 +117,7 @@ impl Pass<'_> {
         let Context { env, rules, observed, .. } = self.context;
         let (now, quarantine) = (env.now(), rules.cache.quarantine);
         state.fates.expire(now, quarantine, rules.may_forget);
-        let caches = observed.lock();
+        let caches = lock(observed);
         let set = caches.sets.get(self.key).filter(|set| set.uid == *self.uid).ok_or(Next::Never)?;
         // Before the set waited for terminations, the cache may have forgotten pods that are being deleted.
         let answered = set.status.observed_generation.map(Some);
@@ -136,11 +130,16 @@ impl Pass<'_> {
         let is_known = |uid: &Uid| view.pods.iter().any(|seen| seen.pod.uid == *uid);
         state.fates.deletes.retain(|uid, at| now.duration_since(*at) < quarantine || is_known(uid));
         state.retry.finishes.update(&view, now);
-        let names = NamesIn { pods: &caches.pods, set: &view.set, name: rules.name, now };
+        let key = |name: &str| self.key.sibling(name);
+        let names = Names {
+            nth: &|index| (rules.name)(&self.key.name, self.uid, index),
+            is_known: &|name| caches.pods.is_known(&key(name), now),
+            is_resting: &|name| caches.pods.is_resting(&key(name), now),
+        };
         let plan = plan::plan(&Input {
             view: &view,
             state,
-            names: &names,
+            names,
             quarantine,
             may_run: rules.may_run,
             rollout: rules.rollout,
@@ -227,39 +226,6 @@ impl Known {
     fn has_template(&self, set: &Set, bytes: Option<usize>) -> bool {
         let is_current = |read: &Set| read.uid == set.uid && read.generation == set.generation;
         self.set.as_ref().is_some_and(is_current) && bytes <= self.bytes
-    }
-}
-
-/// The pod names of a set. The cache of pods shows which of them are taken.
-#[derive(Debug)]
-struct NamesIn<'a> {
-    /// The cache.
-    pods: &'a Pods,
-    /// The set.
-    set: &'a Set,
-    /// The name of the pod with this index in the set of this name and UID.
-    name: fn(set: &str, uid: &str, index: u32) -> String,
-    /// The time.
-    now: Timestamp,
-}
-
-impl NamesIn<'_> {
-    fn key(&self, name: &str) -> ObjectKey {
-        self.set.key.sibling(name)
-    }
-}
-
-impl Names for NamesIn<'_> {
-    fn nth(&self, index: u32) -> String {
-        (self.name)(&self.set.key.name, &self.set.uid, index)
-    }
-
-    fn is_known(&self, name: &str) -> bool {
-        self.pods.is_known(&self.key(name), self.now)
-    }
-
-    fn is_resting(&self, name: &str) -> bool {
-        self.pods.is_resting(&self.key(name), self.now)
     }
 }
 

@@ -33,7 +33,7 @@ pub struct Input<'a> {
     /// The remembered state of the set.
     pub state: &'a SetState,
     /// The names of its pods.
-    pub names: &'a dyn Names,
+    pub names: Names<'a>,
     /// How long a create with an unknown fate counts as live.
     pub quarantine: SignedDuration,
     /// Whether a pod is being deleted and may still run.
@@ -289,16 +289,16 @@ impl Input<'_> {
     /// Returns three groups of names, in this order: all names whose create may still take effect, which already count as pods; the lowest
     /// free names; and names whose create was rejected or not sent, the oldest first. The last two groups add up to the missing pods.
     fn creations(&self, missing: usize) -> Vec<Creation> {
-        let Input { state, names, .. } = *self;
+        let Input { state, names: Names { nth, is_known, is_resting }, .. } = *self;
         let creation = |name, is_repeated| Creation { name, replacements: 0, is_repeated, former: None };
         let creates = &state.fates.creates;
-        let unknown = creates.iter().filter(|(name, create)| create.is_unknown && !names.is_known(name));
-        let is_free = |name: &String| !names.is_known(name) && !names.is_resting(name);
+        let unknown = creates.iter().filter(|(name, create)| create.is_unknown && !is_known(name));
+        let is_free = |name: &String| !is_known(name) && !is_resting(name);
         let mut rejected: Vec<_> =
             creates.iter().filter(|(name, create)| !create.is_unknown && is_free(name)).collect();
         rejected.sort_by_key(|(_, create)| create.at);
         rejected.truncate(missing);
-        let new = (0..).map(|index| names.nth(index)).filter(|name| is_free(name) && !creates.contains_key(name));
+        let new = (0..).map(nth).filter(|name| is_free(name) && !creates.contains_key(name));
         let new = new.take(missing - rejected.len());
         let rejected = rejected.into_iter().map(|(name, _)| creation(name.clone(), false));
         let repeated = unknown.map(|(name, _)| creation(name.clone(), true));

@@ -3,7 +3,10 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use serde::Serialize;
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{
+    json,
+    value::{RawValue, to_raw_value},
+};
 
 use super::{
     names,
@@ -20,15 +23,7 @@ pub struct Manifest<'a> {
     api_version: &'static str,
     kind: &'static str,
     metadata: ObjectMeta,
-    spec: Spec<'a>,
-}
-
-/// The spec of the template as it is, or the default spec.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Spec<'a> {
-    OfTemplate(&'a RawValue),
-    Default(&'a Value),
+    spec: &'a RawValue,
 }
 
 /// The manifest of a pod with this name. `default_spec` is used if the template has no spec. `replacements` is how many replacements in a
@@ -36,7 +31,7 @@ enum Spec<'a> {
 pub fn manifest<'a>(
     set: &'a Set,
     template: Option<&'a PodTemplate>,
-    default_spec: &'a Value,
+    default_spec: &'a RawValue,
     name: &'a str,
     replacements: u32,
     revision: Revision,
@@ -63,7 +58,7 @@ pub fn manifest<'a>(
             owner_references: Some(vec![owner(set)]),
             ..ObjectMeta::default()
         },
-        spec: spec.map_or(Spec::Default(default_spec), Spec::OfTemplate),
+        spec: spec.unwrap_or(default_spec),
     }
 }
 
@@ -90,8 +85,8 @@ pub fn selector(set: &str) -> String {
 }
 
 /// The spec of a pod without a template: it passes PodSecurity `restricted`.
-pub fn default_spec(image: &str) -> Value {
-    json!({
+pub fn default_spec(image: &str) -> Box<RawValue> {
+    let spec = json!({
         "containers": [{
             "name": "fancy-alpine",
             "image": image,
@@ -104,7 +99,9 @@ pub fn default_spec(image: &str) -> Value {
                 "seccompProfile": { "type": "RuntimeDefault" },
             },
         }],
-    })
+    });
+    // This cannot fail.
+    to_raw_value(&spec).unwrap_or_default()
 }
 
 /// The message about a created pod that differs from its manifest.
@@ -134,6 +131,7 @@ mod tests {
         observe::{Pod, PodsLike, Wanted},
         testing,
     };
+    use serde_json::Value;
 
     /// The manifest that the API server gets.
     fn sent(set: &Set, image: &str, replacements: u32) -> Value {

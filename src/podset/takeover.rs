@@ -199,14 +199,14 @@ async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
     let source = Source { labels: context.rules.taken_over.map(str::to_owned), ..context.pod_source(scope) };
     let mut known = HashSet::new();
     let is_news = |pod: &Pod| {
-        let is_known = context.observed.lock().pods.knows(pod);
+        let is_known = lock(&context.observed).pods.knows(pod);
         if is_known {
             known.insert(pod.uid.clone());
         }
         !is_known && (pod.owner.is_some() || pod.is_labelled)
     };
     let (pods, version) = listwatch::list(&context.clients.read, &source, is_news).await?;
-    context.pods_listed(scope, pods, known, version);
+    context.change_pods(None, |caches| caches.pods.apply_list(scope, pods, known, version, context.env.now()));
     Ok(())
 }
 
@@ -215,10 +215,10 @@ async fn list_sets(context: &Context, scope: &Scope) -> Result<HashSet<Uid>, Rea
     let mut uids = HashSet::new();
     let is_news = |set: &Set| {
         uids.insert(set.uid.clone());
-        !context.observed.lock().sets.knows(set)
+        !lock(&context.observed).sets.knows(set)
     };
     let (sets, version) = listwatch::list(&context.clients.read, &context.set_source(scope), is_news).await?;
-    context.sets_listed(scope, sets, &uids, version);
+    context.change_sets(|cache, effects| cache.apply_list(scope, sets, &uids, version, effects));
     Ok(uids)
 }
 

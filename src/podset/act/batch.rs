@@ -11,7 +11,9 @@ use crate::podset::{
     rejected_deletes::RejectedDeletes,
     rejection::{self, Rejection},
 };
-use operator_kit::{ObjectKey, client::WRITES_OF_A_NAMESPACE, log_once::warn_once, meta::Uid, requests, text::in_full};
+use operator_kit::{
+    ObjectKey, client::WRITES_OF_A_NAMESPACE, lock, log_once::warn_once, meta::Uid, requests, text::in_full,
+};
 
 /// The most requests of one set in flight. More would only wait in the writer, and delay other sets of the namespace.
 pub const AT_ONCE: usize = WRITES_OF_A_NAMESPACE;
@@ -89,7 +91,7 @@ impl<'a> Batch<'a> {
 
     /// Whether the spec is unchanged and the process is not stopping.
     fn may_continue(&self) -> bool {
-        let found = self.context.observed.lock().sets.get(&self.set.key);
+        let found = lock(&self.context.observed).sets.get(&self.set.key);
         !self.context.stop.is_cancelled() && found.is_some_and(|found| !self.set.calls_for_action(&found))
     }
 

@@ -1,9 +1,7 @@
 //! The known pods by UID, by name and by owner, always in agreement. No I/O, no decision.
 
 use std::{
-    borrow::Borrow,
     collections::{BTreeSet, HashMap, HashSet},
-    hash::{Hash, Hasher},
     sync::Arc,
 };
 
@@ -21,7 +19,7 @@ pub struct PodIndex {
     rules: CacheRules,
     by_uid: HashMap<Uid, Seen>,
     by_owner: HashMap<Owner, BTreeSet<Uid>>,
-    by_name: HashSet<Named>,
+    by_name: HashMap<ObjectKey, Uid>,
     /// Namespaces, owners, nodes and reasons to wait of all of them.
     texts: Interner,
 }
@@ -33,7 +31,7 @@ impl PodIndex {
             rules,
             by_uid: HashMap::new(),
             by_owner: HashMap::new(),
-            by_name: HashSet::new(),
+            by_name: HashMap::new(),
             texts: Interner::default(),
         }
     }
@@ -50,7 +48,7 @@ impl PodIndex {
 
     /// The pod of this name.
     pub fn named(&self, key: &ObjectKey) -> Option<&Seen> {
-        self.by_name.get(key).and_then(|Named(pod)| self.by_uid.get(&pod.uid))
+        self.by_name.get(key).and_then(|uid| self.by_uid.get(uid))
     }
 
     /// The pods of this set, in no order that means anything.
@@ -85,7 +83,7 @@ impl PodIndex {
 
     /// Adds a pod. Its UID and its name are not known.
     pub fn insert(&mut self, seen: Seen) {
-        self.by_name.insert(Named(seen.pod.clone()));
+        self.by_name.insert(seen.pod.key.clone(), seen.pod.uid.clone());
         self.own(&seen.pod);
         self.by_uid.insert(seen.pod.uid.clone(), seen);
     }
@@ -93,7 +91,7 @@ impl PodIndex {
     /// Takes in another state of a known pod. Returns what was known before and what is known now.
     pub fn update(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Option<(Seen, &mut Seen)> {
         let former = self.by_uid.get(&pod.uid)?.clone();
-        self.by_name.replace(Named(pod.clone()));
+        self.by_name.insert(pod.key.clone(), pod.uid.clone());
         if former.pod.owner != pod.owner {
             self.disown(&former.pod);
             self.own(pod);
@@ -107,7 +105,7 @@ impl PodIndex {
     pub fn remove(&mut self, uid: &Uid) -> Option<Seen> {
         let seen = self.by_uid.remove(uid)?;
         self.disown(&seen.pod);
-        if self.by_name.get(&seen.pod.key).is_some_and(|Named(pod)| pod.uid == *uid) {
+        if self.by_name.get(&seen.pod.key) == Some(uid) {
             self.by_name.remove(&seen.pod.key);
         }
         Some(seen)
@@ -135,27 +133,3 @@ impl PodIndex {
         (self.by_uid.len(), self.by_owner.len(), self.by_name.len())
     }
 }
-
-/// A pod that hashes as its namespace and name: an index by name then takes one pointer for each pod.
-#[derive(Debug)]
-struct Named(Arc<Pod>);
-
-impl Borrow<ObjectKey> for Named {
-    fn borrow(&self) -> &ObjectKey {
-        &self.0.key
-    }
-}
-
-impl Hash for Named {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.key.hash(state);
-    }
-}
-
-impl PartialEq for Named {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.key == other.0.key
-    }
-}
-
-impl Eq for Named {}

@@ -2,7 +2,6 @@
 //!
 //! In: the events of the watches and the answers to our own writes. Out: a [`View`] of one set at one moment.
 
-mod arrival;
 mod high_water;
 mod index;
 mod pod;
@@ -13,7 +12,7 @@ mod sets;
 mod taken_names;
 mod wire;
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -26,16 +25,9 @@ pub use sets::{Effects, Sets};
 use operator_kit::{
     ObjectKey,
     listwatch::{Change, Scope},
-    lock,
 };
 
-/// The caches behind their lock.
-#[derive(Debug)]
-pub struct Observed {
-    caches: Mutex<Caches>,
-}
-
-/// The two caches.
+/// The two caches, behind one lock that is held for moments only, never across an await.
 #[derive(Debug)]
 pub struct Caches {
     rules: CacheRules,
@@ -56,19 +48,12 @@ pub struct View {
     pub is_unread: bool,
 }
 
-impl Observed {
+impl Caches {
     /// Nothing is known yet.
     pub fn new(rules: CacheRules) -> Self {
-        Observed { caches: Mutex::new(Caches { rules, sets: Sets::new(rules), pods: Pods::new(rules) }) }
+        Caches { rules, sets: Sets::new(rules), pods: Pods::new(rules) }
     }
 
-    /// The caches. The lock is held for moments only, never across an await.
-    pub fn lock(&self) -> MutexGuard<'_, Caches> {
-        lock(&self.caches)
-    }
-}
-
-impl Caches {
     /// Takes in a change from the watch of pods.
     pub fn apply_pods(&mut self, scope: &Scope, change: Change<Pod>, now: Timestamp) {
         let Caches { sets, pods, .. } = self;
@@ -92,12 +77,5 @@ impl Caches {
             Some((key.clone(), urgency == Urgency::Urgent || (urgency == Urgency::Ended && waits())))
         };
         touched.into_iter().filter_map(known).filter(|(key, _)| Some(key) != working_on).collect()
-    }
-
-    /// Forgets what belonged to sets that are gone.
-    pub fn forget_gone(&mut self, effects: &Effects, now: Timestamp) {
-        for owner in &effects.gone {
-            self.pods.forget_set(owner, now);
-        }
     }
 }

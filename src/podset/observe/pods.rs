@@ -12,7 +12,6 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    arrival::{Arrival, Known, classify},
     high_water::HighWater,
     index::PodIndex,
     pod::{Pod, Seen},
@@ -25,7 +24,10 @@ use operator_kit::{
     meta::Uid,
 };
 
+mod arrival;
 mod listed;
+
+use arrival::Arrival;
 
 /// How urgent a change of a set's pods is.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
@@ -172,19 +174,6 @@ impl Pods {
                 self.index.insert(Seen { is_missing, ..Seen::new(pod, now) });
             }
         }
-    }
-
-    /// What this state of a pod means.
-    fn classify(&self, pod: &Pod, is_from_watch: bool) -> Arrival {
-        let known = Known {
-            pod: self.index.get(&pod.uid),
-            namesake: self.index.named(&pod.key),
-            listed: self.listed.at(&pod.key),
-            high_water: self.high_water.at(&pod.key),
-            is_gone: self.gone.contains_key(&pod.uid),
-            has_ended: self.names.ended_at(&pod.key).is_some(),
-        };
-        classify(pod, is_from_watch, known, &self.rules)
     }
 
     /// Takes in a newer state of a known pod.

@@ -23,20 +23,6 @@ struct Known {
     resting: BTreeSet<String>,
 }
 
-impl Names for Known {
-    fn nth(&self, index: u32) -> String {
-        nth(index)
-    }
-
-    fn is_known(&self, name: &str) -> bool {
-        self.known.contains(name)
-    }
-
-    fn is_resting(&self, name: &str) -> bool {
-        self.resting.contains(name)
-    }
-}
-
 /// The name of the pod of this index in the set of the fixtures.
 fn nth(index: u32) -> String {
     pod_name("web", "set-uid", index)
@@ -58,10 +44,11 @@ fn planned(view: &View, state: &SetState) -> Plan {
 }
 
 fn plan_with(view: &View, state: &SetState, names: &Known) -> Plan {
+    let (is_known, is_resting) = (|name: &str| names.known.contains(name), |name: &str| names.resting.contains(name));
     plan(&Input {
         view,
         state,
-        names,
+        names: Names { nth: &nth, is_known: &is_known, is_resting: &is_resting },
         quarantine: QUARANTINE,
         may_run: Seen::is_ending,
         rollout: RolloutRules::default(),
