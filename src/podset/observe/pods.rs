@@ -5,7 +5,7 @@
 //! so that nothing old undoes anything newer.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -66,10 +66,8 @@ pub struct Pods {
     high_water: HighWater,
     /// The owners whose pods have changed since the last [`Pods::take_touched`], and how urgent the change is.
     touched: BTreeMap<Owner, Urgency>,
-    /// Whether a term of this process has begun. Until then, this process does not read missing pods.
+    /// Whether a term of this process has begun. Until then, it forgets missing pods, because the reads of a new term find them.
     has_led: bool,
-    /// Pods that went missing before the first term, oldest first.
-    lost: VecDeque<(Timestamp, Uid)>,
 }
 
 impl Pods {
@@ -84,14 +82,12 @@ impl Pods {
             high_water: HighWater::default(),
             touched: BTreeMap::new(),
             has_led: false,
-            lost: VecDeque::new(),
         }
     }
 
     /// A term of this process begins. From now on only a read shows that a missing pod is gone.
     pub fn begin_term(&mut self) {
         self.has_led = true;
-        self.lost.clear();
     }
 
     /// Takes in a change from the watch of `scope`. `waits` returns whether the pods of an owner count until they have ended; `None` if there
@@ -214,13 +210,10 @@ impl Pods {
             [&*seen.pod, pod].iter().all(|state| (self.rules.may_count)(state, waits))
                 && (waits || seen.delete_answered.is_none())
         };
-        if self.rules.owner_of(&seen.pod).and_then(|owner| waits(&owner)).is_some_and(may_count) {
+        if self.has_led && self.rules.owner_of(&seen.pod).and_then(|owner| waits(&owner)).is_some_and(may_count) {
             seen.lost(pod.version);
             let lost = seen.pod.clone();
             self.touch(&lost, Urgency::Urgent);
-            if !self.has_led {
-                self.lost.push_back((now, lost.uid.clone()));
-            }
         } else {
             self.remove(&pod.uid, now);
         }
@@ -357,15 +350,9 @@ impl Pods {
         }
     }
 
-    /// Forgets names that may be taken again, and, before the first term, pods that went missing long ago: the reads of a new term find them.
+    /// Forgets names that may be taken again.
     pub fn expire(&mut self, now: Timestamp) {
-        let quarantine = self.rules.quarantine;
-        while let Some((_, uid)) = self.lost.pop_front_if(|(at, _)| now.duration_since(*at) >= quarantine) {
-            if self.index.get(&uid).is_some_and(|seen| seen.is_missing) {
-                self.remove(&uid, now);
-            }
-        }
-        self.names.expire(now, quarantine);
+        self.names.expire(now, self.rules.quarantine);
     }
 }
 

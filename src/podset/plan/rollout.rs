@@ -95,33 +95,33 @@ impl Input<'_> {
     pub(super) fn with_rollout(&self, plan: Plan, wanted: &Wanted) -> Plan {
         let outdated = self.outdated(&plan, wanted);
         let rollout = self.rollout(plan.count, wanted);
-        let (set, state) = (&self.view.set, &self.state.preparation);
-        let is_stored = state.is_stored(set);
-        // A template must be stored before it can become the former one.
-        let is_current = set.status.current_revision.is_some() && set.former_revision().is_none();
-        let needed = match (is_stored, state.dry_run) {
-            (false, _)
-                if !outdated.is_empty() || !plan.create.is_empty() || !is_current || !set.is_revision_reported() =>
-            {
-                Some(Prepare::Store)
-            }
-            (true, passed) if !outdated.is_empty() && passed != Some(wanted.revision) => Some(Prepare::DryRun),
-            _ => None,
-        };
-        let again = state.failed(Some(wanted.revision)).map(|failed| failed.again);
-        let waits_until = again.filter(|again| needed.is_some() && *again > self.now);
-        let wake = soonest(plan.wake, waits_until);
-        let prepare = needed.filter(|_| waits_until.is_none());
+        let needed = self.needed_preparation(&plan, wanted, !outdated.is_empty());
+        let failed = self.state.preparation.failed(Some(wanted.revision)).filter(|_| needed.is_some());
+        let retry_at = failed.map(|failed| failed.again).filter(|again| *again > self.now);
         let Wanted { revision, update, .. } = *wanted;
         let progress = Progress { revision, update, count: plan.count, since: self.now };
         let progress =
             (rollout == Rollout::InProgress).then(|| progress.after(self.state.progress.as_deref().copied()));
-        let allowed = SignedDuration::from_secs(wanted.update.deadline.into());
-        let deadline = progress.map(|progress| progress.since + allowed);
+        let deadline = progress.map(|progress| progress.since + SignedDuration::from_secs(update.deadline.into()));
         let is_late = deadline.is_some_and(|deadline| deadline <= self.now);
-        let wake = soonest(wake, deadline.filter(|_| !is_late));
+        let wake = soonest(soonest(plan.wake, retry_at), deadline.filter(|_| !is_late));
+        let prepare = needed.filter(|_| retry_at.is_none());
         let plan = Plan { prepare, rollout, progress, is_late, wake, ..plan };
+        // Pods are deleted only once the template is stored and its dry run has passed.
         if needed.is_some() { plan } else { self.with_deletes(plan, outdated) }
+    }
+
+    /// What the template of the spec still needs. `replaces`: pods are to be replaced by pods of it.
+    fn needed_preparation(&self, plan: &Plan, wanted: &Wanted, replaces: bool) -> Option<Prepare> {
+        let (set, preparation) = (&self.view.set, &self.state.preparation);
+        if preparation.is_stored(set) {
+            let has_passed = preparation.dry_run == Some(wanted.revision);
+            return (replaces && !has_passed).then_some(Prepare::DryRun);
+        }
+        // A template must be stored before it can become the former one.
+        let is_current = set.status.current_revision.is_some() && set.former_revision().is_none();
+        let is_used = replaces || !plan.create.is_empty();
+        (is_used || !is_current || !set.is_revision_reported()).then_some(Prepare::Store)
     }
 
     fn rollout(&self, count: Count, wanted: &Wanted) -> Rollout {

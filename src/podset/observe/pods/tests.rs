@@ -9,7 +9,15 @@ mod arrival;
 mod sight;
 
 /// A cache whose watch has reached this resourceVersion.
+/// The cache of a leader.
 fn cache(pods: impl IntoIterator<Item = PodBuilder>, version: u64) -> Pods {
+    let mut cache = standby(pods, version);
+    cache.begin_term();
+    cache
+}
+
+/// The cache of a standby.
+fn standby(pods: impl IntoIterator<Item = PodBuilder>, version: u64) -> Pods {
     let mut cache = Pods::new(CacheRules::default());
     let items = pods.into_iter().map(|pod| pod.0).collect();
     hear(&mut cache, Change::Snapshot { items, version });

@@ -30,37 +30,25 @@ fn a_pod_of_another_namespace_belongs_to_no_set_of_this_one() {
 
 /// A standby never looks up pods that its watch no longer shows.
 #[test]
-fn only_a_standby_forgets_a_missing_pod_after_the_quarantine() {
+fn only_a_standby_forgets_a_missing_pod() {
     let after = |seconds| testing::now() + SignedDuration::from_secs(seconds);
-    let lost = || {
-        let mut cache = cache([testing::pod("a").version(5), testing::pod("b").version(6)], 10);
+    for (make, is_live) in [(standby as fn([PodBuilder; 2], u64) -> Pods, false), (cache, true)] {
+        let mut cache = make([testing::pod("a").version(5), testing::pod("b").version(6)], 10);
         hear(&mut cache, Change::Snapshot { items: vec![testing::pod("b").version(6).0], version: 20 });
-        cache
-    };
-    let mut standby = lost();
-    standby.expire(after(59));
-    assert_eq!(live(&standby), ["a", "b"]);
-    standby.expire(after(60));
-    assert_eq!(live(&standby), ["b"]);
-    assert!(standby.is_resting(&key("a"), after(119)), "its name is not reused yet");
-
-    let mut leader = lost();
-    leader.begin_term();
-    hear(&mut leader, Change::Deleted(testing::pod("b").version(21).0));
-    leader.expire(after(600));
-    assert_eq!(live(&leader), ["a", "b"]);
-
-    let mut back = lost();
-    hear(&mut back, Change::Applied(testing::pod("a").version(21).0));
-    back.expire(after(60));
-    assert_eq!((live(&back).len(), back.lost.len()), (2, 0), "the watch shows it again");
+        hear(&mut cache, Change::Deleted(testing::pod("b").version(21).0));
+        cache.expire(after(59));
+        assert_eq!(live(&cache), if is_live { vec!["a", "b"] } else { vec![] });
+        assert_eq!(cache.is_resting(&key("a"), after(59)), !is_live, "its name is not reused yet");
+        cache.expire(after(600));
+        assert_eq!(live(&cache).len(), if is_live { 2 } else { 0 });
+    }
 }
 
 /// A pod that a standby forgot is still live. The list at the beginning of the term shows it, with or without the label.
 #[test]
 fn the_list_at_take_over_finds_a_forgotten_pod() {
     for label_is_back in [false, true] {
-        let mut cache = cache([testing::pod("a").version(5)], 10);
+        let mut cache = standby([testing::pod("a").version(5)], 10);
         hear(&mut cache, Change::Deleted(testing::pod("a").version(11).0));
         cache.expire(testing::now() + SignedDuration::from_secs(60));
         assert_eq!(live(&cache).len(), 0);
