@@ -11,7 +11,7 @@ use kube::api::ApiResource;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::place::{FLOOR, GO, NAMESPACE, Place, TENANTS};
+use crate::place::{GO, NAMESPACE, Place};
 use crate::records::Contestant;
 
 /// The kind of the contestant's sets; `None` for bare requests.
@@ -55,19 +55,6 @@ fn pod_spec() -> Result<Value> {
     serde_json::from_str(include_str!("../pod-spec.json")).context("pod-spec.json")
 }
 
-/// The contestant's ServiceAccounts as users of the API server.
-pub fn users(contestant: Contestant) -> Vec<String> {
-    let user = |namespace, account| format!("system:serviceaccount:{namespace}:{account}");
-    let system = |account| user("kube-system", account);
-    match contestant {
-        Contestant::Operator => TENANTS.into_iter().chain([HOME]).map(|namespace| user(namespace, ACCOUNT)).collect(),
-        Contestant::ReplicaSet => vec![system("replicaset-controller")],
-        Contestant::Deployment => vec![system("deployment-controller"), system("replicaset-controller")],
-        Contestant::Go => vec![user(NAMESPACE, GO)],
-        Contestant::Floor => vec![user(NAMESPACE, FLOOR)],
-    }
-}
-
 /// The patch that restarts the pods of a set, as `kubectl rollout restart` does.
 pub fn restart() -> Value {
     let annotations = json!({"kubectl.kubernetes.io/restartedAt": Timestamp::now()});
@@ -104,7 +91,7 @@ fn start_controllers(place: &Place, name: String, controllers: &str) -> Result<O
     let mut command = Command::new(place.cluster.kubectl.with_file_name("kube-controller-manager"));
     command.arg("--kubeconfig").arg(&place.cluster.kubeconfig).args([
         &format!("--controllers={controllers}"),
-        "--use-service-account-credentials", // so that the audit log shows their own users
+        "--use-service-account-credentials", // the audit log has only the requests of these users
         "--leader-elect=false",              // the cluster's kube-controller-manager holds the Lease
         "--secure-port=0",
         "--kube-api-qps=5000", // kwokctl sets these limits for clients without limits

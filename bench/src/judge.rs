@@ -11,6 +11,7 @@ use e2e::types::{Pod, uid};
 use kube::ResourceExt;
 use kube::api::Object;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 /// What a phase must reach.
 #[derive(Clone, Debug, Default)]
@@ -29,10 +30,7 @@ pub struct Goal {
 }
 
 /// A PodSet, a ReplicaSet or a Deployment.
-pub type Set = Object<Spec, Status>;
-
-#[derive(Clone, Debug, Deserialize)]
-pub struct Spec {}
+pub type Set = Object<IgnoredAny, Status>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -1,6 +1,6 @@
 //! One contestant with one load, phase by phase.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::iter::repeat_n;
 use std::mem::take;
 use std::time::{Duration, Instant};
@@ -47,6 +47,7 @@ pub struct Round<'a> {
     processes: Vec<Operator>,
     user: Client,
     watcher: Watcher,
+    /// It has only the requests of contestants.
     log: Tail,
     /// Replicas of each set.
     wanted: usize,
@@ -101,7 +102,7 @@ impl<'a> Round<'a> {
         };
         let victims = self.victims(phase);
         let batches = self.batches(phase, before, &victims)?;
-        self.requests()?;
+        self.log.since_last()?;
         // The CPU time of a process that ends is not counted.
         let ending = usize::from(matches!(phase, Phase::Restart | Phase::Term | Phase::Kill | Phase::Shards));
         let (cpu_before, _) = usage(&mut self.processes[ending..])?;
@@ -142,7 +143,7 @@ impl<'a> Round<'a> {
             phase,
             pods: seconds(pods).context("at rest, but the pods are not as wanted")?,
             status: seconds(status).filter(|_| self.sets.is_some()),
-            requests: self.requests()?,
+            requests: self.log.since_last()?.kinds(),
             cpu: has_process.then_some(cpu - cpu_before),
             peak: has_process.then_some(peak),
             excess: self.watcher.judge().excess(),
@@ -170,11 +171,6 @@ impl<'a> Round<'a> {
             process.terminate(PATIENCE).await?;
         }
         Ok(())
-    }
-
-    /// The contestant's requests since the last call.
-    fn requests(&mut self) -> Result<BTreeMap<String, usize>> {
-        Ok(self.log.since_last(&contestant::users(self.contestant))?.kinds())
     }
 
     /// The sets that a phase changes: namespace and name.

@@ -9,25 +9,23 @@ use e2e::audit::Requests;
 
 pub struct Tail {
     log: File,
-    /// Where the next line begins.
-    read: u64,
+    /// The beginning of the next line, if it was half written.
+    unread: Vec<u8>,
 }
 
 impl Tail {
     /// Starts at the end of the log.
     pub fn follow(log: &Path) -> Result<Self> {
         let mut log = File::open(log).with_context(|| format!("reading {}", log.display()))?;
-        let read = log.seek(SeekFrom::End(0))?;
-        Ok(Self { log, read })
+        log.seek(SeekFrom::End(0))?;
+        Ok(Self { log, unread: Vec::new() })
     }
 
-    /// The requests of these users since the last call. A half written line is left for the next call.
-    pub fn since_last(&mut self, users: &[String]) -> Result<Requests> {
-        let mut text = Vec::new();
-        self.log.seek(SeekFrom::Start(self.read))?;
-        self.log.read_to_end(&mut text)?;
-        text.truncate(text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1));
-        self.read += text.len() as u64;
-        Requests::of_users(std::str::from_utf8(&text)?, users)
+    /// The requests since the last call. A half written line is left for the next call.
+    pub fn since_last(&mut self) -> Result<Requests> {
+        self.log.read_to_end(&mut self.unread)?;
+        let end = self.unread.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        let lines: Vec<_> = self.unread.drain(..end).collect();
+        Requests::parse(std::str::from_utf8(&lines)?)
     }
 }
