@@ -121,7 +121,8 @@ impl<'a> Round<'a> {
             _ => {}
         }
         for requests in batches {
-            send_all(&self.user, requests).await?;
+            let send = |request| send(&self.user, request);
+            futures::stream::iter(requests).map(send).buffer_unordered(PARALLEL).try_collect::<()>().await?;
         }
         match phase {
             Phase::Restart | Phase::Shards => self.start(phase).await?,
@@ -228,13 +229,13 @@ impl<'a> Round<'a> {
                 _ => patch(json!({"spec": {"replicas": wanted}})),
             })
         };
-        let requests = match phase {
-            Phase::Create | Phase::Up | Phase::Down | Phase::Roll | Phase::RollShards | Phase::Delete => {
-                changed.map(request).collect::<Result<_>>()?
+        Ok(vec![match phase {
+            Phase::Rest => Vec::new(),
+            Phase::Repair | Phase::Restart | Phase::Term | Phase::Kill | Phase::Shards => {
+                victims.iter().map(delete).collect()
             }
-            _ => victims.iter().map(delete).collect(),
-        };
-        Ok(vec![requests])
+            _ => changed.map(request).collect::<Result<_>>()?,
+        }])
     }
 }
 
@@ -250,12 +251,6 @@ fn usage(processes: &mut [Operator]) -> Result<(f64, f64)> {
         most = f64::max(most, peak as f64 / 1_024.0);
     }
     Ok((cpu, most))
-}
-
-/// Sends the requests. Fails with the first error.
-async fn send_all(client: &Client, requests: Vec<Request>) -> Result<()> {
-    let send = |request| send(client, request);
-    futures::stream::iter(requests).map(send).buffer_unordered(PARALLEL).try_collect().await
 }
 
 async fn send(client: &Client, (method, path, body): Request) -> Result<()> {
