@@ -24,7 +24,7 @@ fn color(contestant: Contestant) -> RGBColor {
 }
 
 /// The medians, a group of bars for each phase, as SVG.
-pub fn times(report: &Report<'_>) -> Result<String> {
+pub fn times(report: &Report) -> Result<String> {
     let (phases, contestants) = (HEADLINE.phases(), report.contestants(HEADLINE));
     let value = |phase, contestant| report.median(phase, contestant, TIME);
     let all = contestants.iter().flat_map(|one| phases.iter().filter_map(|phase| value(*phase, *one)));

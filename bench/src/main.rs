@@ -11,7 +11,8 @@ mod round;
 mod tail;
 mod watcher;
 
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -22,7 +23,7 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::runtime::Runtime;
 
 use place::Place;
-use records::{Contestant, Kind, Load, Phase, Record, append, read};
+use records::{Contestant, Kind, Load, Phase, Record, append};
 use report::Report;
 use round::Round;
 
@@ -65,7 +66,8 @@ fn main() -> Result<ExitCode> {
         Some(file) => file.clone(),
         None => Runtime::new()?.block_on(run(&cli))?,
     };
-    report(&read(&file)?, cli.write)?;
+    let records = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    report(&records, cli.write)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -77,18 +79,19 @@ async fn run(cli: &Cli) -> Result<PathBuf> {
     let mut place = Place::prepare(&folder, cli.only.contains(&Contestant::Go)).await?;
     let cluster = place.cluster.clone();
     tokio::spawn(end_on_signals(move || cluster.end()));
-    let records = folder.join(format!("{}.jsonl", Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S")));
-    println!("bench: the records go to {}", records.display());
+    let file = folder.join(format!("{}.jsonl", Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S")));
+    println!("bench: the records go to {}", file.display());
+    let records = File::create(&file)?;
     append(&records, &Record::Run(place.circumstances().await?))?;
     let mut warm_up = Round::begin(&mut place, Contestant::Floor, WARM_UP, 0).await?;
     warm_up.phase(Phase::Create).await?;
     warm_up.end().await?;
     measure(&mut place, cli, &records).await?;
-    Ok(records)
+    Ok(file)
 }
 
 /// Each load by each contestant. The order changes with each round, so that no contestant always runs first.
-async fn measure(place: &mut Place, cli: &Cli, records: &Path) -> Result<()> {
+async fn measure(place: &mut Place, cli: &Cli, records: &File) -> Result<()> {
     for round in 1..=cli.rounds {
         // The scale run takes as long as all the others.
         let is_due = |load: &Load| load.kind != Kind::Scale || round == cli.rounds;
@@ -113,15 +116,14 @@ async fn measure(place: &mut Place, cli: &Cli, records: &Path) -> Result<()> {
 }
 
 /// Prints the page, or writes it to docs/ with its charts and these records.
-fn report(records: &[Record], write: bool) -> Result<()> {
-    let report = Report(records);
+fn report(records: &str, write: bool) -> Result<()> {
+    let report = Report::of(records)?;
     if !write {
         println!("\n{}", report.page());
         return Ok(());
     }
     let docs = e2e::root().join("docs");
-    let lines: Vec<_> = records.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-    std::fs::write(docs.join("benchmarks/records.jsonl"), lines.join("\n") + "\n").context("writing the records")?;
+    std::fs::write(docs.join("benchmarks/records.jsonl"), records).context("writing the records")?;
     std::fs::write(docs.join("benchmarks.md"), report.page()).context("writing the page")?;
     if report.has_headline() {
         std::fs::write(docs.join("benchmarks/times.svg"), chart::times(&report)?).context("writing the chart")?;

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
 use std::str::FromStr;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -50,7 +49,7 @@ impl Contestant {
 }
 
 /// What a load consists of.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// The numbers of pods change.
@@ -77,19 +76,11 @@ impl Load {
 
     /// What happens to the sets, in this order, before they are deleted.
     pub fn phases(self) -> &'static [Phase] {
+        use Phase::*;
         match self.kind {
-            Kind::Replicas => &[Phase::Create, Phase::Up, Phase::Repair, Phase::Down],
-            Kind::Rollout => &[Phase::Create, Phase::Roll],
-            Kind::Scale => &[
-                Phase::Create,
-                Phase::Rest,
-                Phase::Restart,
-                Phase::Term,
-                Phase::Kill,
-                Phase::Roll,
-                Phase::Shards,
-                Phase::RollShards,
-            ],
+            Kind::Replicas => &[Create, Up, Repair, Down],
+            Kind::Rollout => &[Create, Roll],
+            Kind::Scale => &[Create, Rest, Restart, Term, Kill, Roll, Shards, RollShards],
         }
     }
 }
@@ -106,52 +97,35 @@ impl fmt::Display for Load {
 }
 
 impl FromStr for Load {
-    type Err = String;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         let number = |text: &str| text.parse().ok().filter(|number| (1..=100_000).contains(number));
+        let (kind, size) = text.split_once(':').unwrap_or(("replicas", text));
         let load = || {
-            let (kind, size) = text.split_once(':').unwrap_or(("", text));
-            let kind = match kind {
-                "" => Kind::Replicas,
-                "rollout" => Kind::Rollout,
-                "scale" => Kind::Scale,
-                _ => return None,
-            };
             let (sets, pods) = size.split_once('x')?;
-            Some(Self { kind, sets: number(sets)?, pods: number(pods)? })
+            Some(Self { kind: Kind::from_str(kind, false).ok()?, sets: number(sets)?, pods: number(pods)? })
         };
-        load().ok_or_else(|| "a load is 100x10, rollout:100x10 or scale:10000x5, with other numbers".to_owned())
+        load().ok_or("a load is 100x10, rollout:100x10 or scale:10000x5, with other numbers")
     }
 }
 
-/// What happens to the sets of a load.
+/// What happens to the sets of a load: `method.md` has a table of the phases.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// The sets are created.
     Create,
-    /// Their replicas are doubled.
     Up,
-    /// A tenth of their pods is deleted at once.
     Repair,
-    /// They are scaled down to one pod each.
     Down,
-    /// Nothing changes for 60 s.
     Rest,
-    /// The operator ends, a pod is lost, and the operator starts.
     Restart,
-    /// The leader gets SIGTERM, and a pod is lost. There is a standby.
     Term,
-    /// The same with SIGKILL.
     Kill,
-    /// Templates change, in the scale run those of one set in ten. Half of the pods of a set are replaced at once.
     Roll,
-    /// The operator ends, a pod in each namespace is lost, and an operator for each namespace starts.
     Shards,
-    /// `Roll` with the three operators.
     RollShards,
-    /// The sets are deleted. This is not recorded, because it measures the garbage collector.
+    /// This is not recorded, because it measures the garbage collector.
     Delete,
 }
 
@@ -175,7 +149,7 @@ impl Phase {
 }
 
 /// One line of the records.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Record {
     Run(Run),
@@ -183,7 +157,7 @@ pub enum Record {
 }
 
 /// The circumstances of a run.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Deserialize, Serialize)]
 pub struct Run {
     pub date: String,
     pub processor: String,
@@ -197,7 +171,7 @@ pub struct Run {
 }
 
 /// One phase of one load.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Deserialize, Serialize)]
 pub struct Measured {
     pub contestant: Contestant,
     pub load: Load,
@@ -232,15 +206,6 @@ impl Measured {
 }
 
 /// Appends a record to a file.
-pub fn append(file: &Path, record: &Record) -> Result<()> {
-    let opened = File::options().create(true).append(true).open(file);
-    let mut opened = opened.with_context(|| format!("opening {}", file.display()))?;
-    Ok(writeln!(opened, "{}", serde_json::to_string(record)?)?)
-}
-
-/// Reads the records in a file.
-pub fn read(file: &Path) -> Result<Vec<Record>> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-    let record = |line| serde_json::from_str(line).with_context(|| format!("in {}: {line}", file.display()));
-    text.lines().map(record).collect()
+pub fn append(mut file: &File, record: &Record) -> Result<()> {
+    Ok(writeln!(file, "{}", serde_json::to_string(record)?)?)
 }

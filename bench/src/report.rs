@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use anyhow::{Context, Result};
+use serde_json::Deserializer;
+
 use crate::records::{Contestant, Kind, Load, Measured, Phase, Record, Run, Sample};
 
 /// A figure of one phase, if it was measured.
@@ -32,21 +35,33 @@ const FIGURES: [(&str, Figure); 7] = [
 ];
 
 /// The records that the page shows.
-pub struct Report<'a>(pub &'a [Record]);
+#[derive(Default)]
+pub struct Report {
+    runs: Vec<Run>,
+    measured: Vec<Measured>,
+}
 
-impl Report<'_> {
-    fn measured(&self) -> impl Iterator<Item = &Measured> {
-        self.0.iter().filter_map(|record| if let Record::Phase(measured) = record { Some(measured) } else { None })
+impl Report {
+    /// Parses the records.
+    pub fn of(records: &str) -> Result<Self> {
+        let mut report = Self::default();
+        for record in Deserializer::from_str(records).into_iter() {
+            match record.context("in the records")? {
+                Record::Run(run) => report.runs.push(run),
+                Record::Phase(measured) => report.measured.push(measured),
+            }
+        }
+        Ok(report)
     }
 
     /// The samples of each phase of the scale run.
     pub fn samples(&self) -> Vec<&[Sample]> {
-        self.measured().map(|measured| &*measured.samples).filter(|samples| !samples.is_empty()).collect()
+        self.measured.iter().map(|measured| &*measured.samples).filter(|samples| !samples.is_empty()).collect()
     }
 
     /// The contestants of a load, in order.
     pub fn contestants(&self, load: Load) -> BTreeSet<Contestant> {
-        self.measured().filter(|measured| measured.load == load).map(|measured| measured.contestant).collect()
+        self.measured.iter().filter(|measured| measured.load == load).map(|measured| measured.contestant).collect()
     }
 
     pub fn has_headline(&self) -> bool {
@@ -56,7 +71,7 @@ impl Report<'_> {
     /// A figure of all rounds, in ascending order.
     fn values(&self, load: Load, phase: Phase, contestant: Contestant, figure: Figure) -> Vec<f64> {
         let is_it = |m: &&Measured| (m.load, m.phase, m.contestant) == (load, phase, contestant);
-        let mut values: Vec<_> = self.measured().filter(is_it).filter_map(figure).collect();
+        let mut values: Vec<_> = self.measured.iter().filter(is_it).filter_map(figure).collect();
         values.sort_by(f64::total_cmp);
         values
     }
@@ -76,7 +91,7 @@ impl Report<'_> {
             page.push_str(&format!("{sets} sets of {pods} pods, medians of all rounds:\n\n{}\n", self.summary()));
         }
         page.push_str(include_str!("../method.md"));
-        for load in self.measured().map(|measured| measured.load).collect::<BTreeSet<_>>() {
+        for load in self.measured.iter().map(|measured| measured.load).collect::<BTreeSet<_>>() {
             page.push_str(&format!("\n## {load}\n\n{}", self.figures(load)));
             if load.kind == Kind::Scale {
                 page.push_str("\n![Pods, memory and the age of the oldest status over time](benchmarks/scale.svg)\n\n");
@@ -84,11 +99,7 @@ impl Report<'_> {
             }
         }
         page.push_str("\n## Runs\n\n");
-        for record in self.0 {
-            if let Record::Run(run) = record {
-                page.push_str(&circumstances(run));
-            }
-        }
+        page.extend(self.runs.iter().map(circumstances));
         page
     }
 
@@ -108,13 +119,13 @@ impl Report<'_> {
 
     /// Excess pods in all phases and rounds.
     fn excess(&self, contestant: Contestant) -> Option<usize> {
-        let all = self.measured().filter(|m| (m.load, m.contestant) == (HEADLINE, contestant));
+        let all = self.measured.iter().filter(|m| (m.load, m.contestant) == (HEADLINE, contestant));
         all.map(|measured| measured.excess).sum()
     }
 
     /// The table of a load, with a row for each phase and contestant.
     fn figures(&self, load: Load) -> String {
-        let of_load = || self.measured().filter(|measured| measured.load == load);
+        let of_load = || self.measured.iter().filter(|measured| measured.load == load);
         let is_used = |(_, figure): &&(&str, Figure)| of_load().filter_map(*figure).count() > 0;
         let columns: Vec<_> = FIGURES.iter().filter(is_used).collect();
         let mut table = head(&["phase", "contestant"], columns.iter().map(|(title, _)| *title));
@@ -197,9 +208,8 @@ mod tests {
     fn rounds_become_medians() {
         let operator = |round, pods| measured(Contestant::Operator, round, pods);
         let records = [operator(1, 3.0), operator(2, 2.0), operator(3, 4.0), measured(Contestant::Floor, 1, 2.0)];
-        let line = serde_json::to_string(&records[0]).unwrap();
-        assert_eq!(serde_json::from_str::<Record>(&line).unwrap(), records[0]);
-        let page = Report(&records).page();
+        let lines = records.map(|record| serde_json::to_string(&record).unwrap());
+        let page = Report::of(&lines.join("\n")).unwrap().page();
         for line in [
             "|  | podset-operator | bare requests |",
             "| create: until every status is right, s | 3.50 | – |",
