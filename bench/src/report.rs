@@ -187,39 +187,15 @@ pub fn brief(number: f64) -> String {
 mod tests {
     use super::*;
 
-    fn measured(contestant: Contestant, round: u32, pods: f64) -> Record {
-        let is_floor = contestant == Contestant::Floor;
-        Record::Phase(Measured {
-            contestant,
-            load: HEADLINE,
-            round,
-            phase: Phase::Create,
-            pods,
-            status: (!is_floor).then_some(pods + 0.5),
-            requests: [("create pods".to_owned(), 1_000), ("patch leases".to_owned(), 3)].into(),
-            cpu: (!is_floor).then_some(2_500.0),
-            peak: (!is_floor).then_some(10.0),
-            excess: Some(0),
-            samples: Vec::new(),
-        })
-    }
-
     #[test]
-    fn rounds_become_medians() {
-        let operator = |round, pods| measured(Contestant::Operator, round, pods);
-        let records = [operator(1, 3.0), operator(2, 2.0), operator(3, 4.0), measured(Contestant::Floor, 1, 2.0)];
-        let lines = records.map(|record| serde_json::to_string(&record).unwrap());
-        let page = Report::of(&lines.join("\n")).unwrap().page();
-        for line in [
-            "|  | podset-operator | bare requests |",
-            "| create: until every status is right, s | 3.50 | – |",
-            "| requests per created pod | 1 | 1 |",
-            "| CPU per created pod, ms | 2.50 | – |",
-            "| excess pods at any instant | 0 | 0 |",
-            "| create | podset-operator | 3 (2–4) | 3.50 (2.50–4.50) | 1000 | 2.50 | 10 | 0 |",
-            "| create | bare requests | 2 | – | 1000 | – | – | 0 |",
-        ] {
-            assert!(page.lines().any(|other| other == line), "{line}\n{page}");
+    fn the_page_in_docs_shows_the_records_in_docs() {
+        let records = include_str!("../../docs/benchmarks/records.jsonl");
+        for line in records.lines() {
+            let record: Record = serde_json::from_str(line).unwrap();
+            assert_eq!(serde_json::to_string(&record).unwrap(), line);
         }
+        let page = Report::of(records).unwrap().page();
+        // `make bench BENCH='--from docs/benchmarks/records.jsonl --write'`
+        assert!(page.lines().eq(include_str!("../../docs/benchmarks.md").lines()), "{page}");
     }
 }
