@@ -8,7 +8,6 @@ mod place;
 mod records;
 mod report;
 mod round;
-mod tail;
 mod watcher;
 
 use std::fs::File;

@@ -1,12 +1,15 @@
 //! One contestant with one load, phase by phase.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::iter::repeat_n;
 use std::mem::take;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use e2e::account::Account;
+use e2e::audit::Requests;
 use e2e::operator::Operator;
 use e2e::rights::HOME;
 use e2e::scene::PATIENCE;
@@ -23,7 +26,6 @@ use crate::contestant;
 use crate::judge::{Goal, set_of};
 use crate::place::{FLOOR, NAMESPACE, Place, TENANTS};
 use crate::records::{Contestant, Kind, Load, Measured, Phase};
-use crate::tail::Tail;
 use crate::watcher::{Watcher, lock};
 
 /// Requests that the benchmark sends at the same time. Of 32, 64 and 128, each was once the fastest for bare requests.
@@ -47,8 +49,10 @@ pub struct Round<'a> {
     processes: Vec<Operator>,
     user: Client,
     watcher: Watcher,
-    /// It has only the requests of contestants.
-    log: Tail,
+    /// The API server's audit log, which has only the requests of contestants.
+    log: File,
+    /// The last line that was read, if it was half written.
+    unread: Vec<u8>,
     /// Replicas of each set.
     wanted: usize,
 }
@@ -64,6 +68,8 @@ impl<'a> Round<'a> {
             Contestant::Floor => Account::existing(cluster, NAMESPACE, FLOOR).await?.client(cluster).await?,
             _ => cluster.client.clone(),
         };
+        let mut log = File::open(&cluster.audit_log).context("opening the audit log")?;
+        log.seek(SeekFrom::End(0))?;
         let mut round = Self {
             place,
             contestant,
@@ -74,7 +80,8 @@ impl<'a> Round<'a> {
             sets,
             processes: Vec::new(),
             user,
-            log: Tail::follow(&cluster.audit_log)?,
+            log,
+            unread: Vec::new(),
             wanted: 0,
         };
         round.start(Phase::Create).await?;
@@ -102,7 +109,7 @@ impl<'a> Round<'a> {
         };
         let victims = self.victims(phase);
         let batches = self.batches(phase, before, &victims)?;
-        self.log.since_last()?;
+        self.requests()?;
         // The CPU time of a process that ends is not counted.
         let ending = usize::from(matches!(phase, Phase::Restart | Phase::Term | Phase::Kill | Phase::Shards));
         let (cpu_before, _) = usage(&mut self.processes[ending..])?;
@@ -144,7 +151,7 @@ impl<'a> Round<'a> {
             phase,
             pods: seconds(pods).context("at rest, but the pods are not as wanted")?,
             status: seconds(status).filter(|_| self.sets.is_some()),
-            requests: self.log.since_last()?.kinds(),
+            requests: self.requests()?,
             cpu: has_process.then_some(cpu - cpu_before),
             peak: has_process.then_some(peak),
             excess: self.watcher.judge().excess(),
@@ -174,6 +181,14 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
+    /// The contestant's requests since the last call, by verb and resource.
+    fn requests(&mut self) -> Result<BTreeMap<String, usize>> {
+        self.log.read_to_end(&mut self.unread)?;
+        let end = self.unread.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        let lines: Vec<_> = self.unread.drain(..end).collect();
+        Ok(Requests::parse(std::str::from_utf8(&lines)?)?.kinds())
+    }
+
     /// The sets that a phase changes: namespace and name.
     fn changed(&self, phase: Phase) -> impl Iterator<Item = (&'static str, String)> {
         let is_scale = self.load.kind == Kind::Scale;
@@ -189,9 +204,9 @@ impl<'a> Round<'a> {
         match phase {
             Phase::Repair => live.into_iter().step_by(10).collect(),
             Phase::Restart | Phase::Term | Phase::Kill => live.into_iter().take(1).collect(),
+            // One in each namespace.
             Phase::Shards => {
-                let first = |tenant| live.iter().find(|pod| pod.namespace().as_deref() == Some(tenant)).cloned();
-                TENANTS.into_iter().filter_map(first).collect()
+                live.into_iter().map(|pod| (pod.namespace(), pod)).collect::<HashMap<_, _>>().into_values().collect()
             }
             Phase::Roll | Phase::RollShards => {
                 let names: HashSet<_> = self.changed(phase).map(|(_, name)| name).collect();
