@@ -3,30 +3,23 @@
 use anyhow::Result;
 use plotters::prelude::*;
 
-use crate::records::{Contestant, Measured, Phase, Sample};
-use crate::report::{Figure, HEADLINE, Report};
+use crate::records::{Phase, Sample};
+use crate::report::{HEADLINE, Report};
 
 const SIZE: (u32, u32) = (900, 380);
 
 /// Width of a bar, where the bars of all contestants fill one unit with a gap.
 const BAR: f64 = 0.2;
 
-/// Seconds until every status is right: until the pods are right where there is no status.
-const TIME: Figure = |measured: &Measured| Some(measured.status.unwrap_or(measured.pods));
-
-fn color(contestant: Contestant) -> RGBColor {
-    match contestant {
-        Contestant::Operator => RGBColor(37, 99, 235),
-        Contestant::ReplicaSet => RGBColor(217, 119, 6),
-        Contestant::Go => RGBColor(5, 150, 105),
-        Contestant::Floor | Contestant::Deployment => RGBColor(156, 163, 175),
-    }
-}
+/// In the order of the contestants.
+const COLORS: [RGBColor; 4] =
+    [RGBColor(37, 99, 235), RGBColor(217, 119, 6), RGBColor(5, 150, 105), RGBColor(156, 163, 175)];
 
 /// The medians, a group of bars for each phase, as SVG.
 pub fn times(report: &Report) -> Result<String> {
     let (phases, contestants) = (HEADLINE.phases(), report.contestants(HEADLINE));
-    let value = |phase, contestant| report.median(phase, contestant, TIME);
+    // Where there is no status, the pods must be right.
+    let value = |phase, contestant| report.median(phase, contestant, |it| Some(it.status.unwrap_or(it.pods)));
     let all = contestants.iter().flat_map(|one| phases.iter().filter_map(|phase| value(*phase, *one)));
     let most = all.fold(0.0, f64::max);
 
@@ -44,8 +37,7 @@ pub fn times(report: &Report) -> Result<String> {
     let mut mesh = chart.configure_mesh();
     mesh.disable_x_mesh().x_labels(phases.len()).x_label_formatter(&title).x_label_style(("sans-serif", 14));
     mesh.max_light_lines(0).y_desc("seconds").draw()?;
-    for (number, contestant) in contestants.into_iter().enumerate() {
-        let color = color(contestant);
+    for ((number, contestant), color) in contestants.into_iter().enumerate().zip(COLORS) {
         let bar = |(group, phase): (usize, Phase)| {
             let left = group as f64 + (number as f64 - 2.0) * BAR;
             value(phase, contestant).map(|top| Rectangle::new([(left, 0.0), (left + BAR, top)], color.filled()))
@@ -86,7 +78,7 @@ pub fn scale(phases: &[&[Sample]]) -> Result<String> {
         mesh.disable_mesh().y_labels(4).y_label_formatter(&|value| value.to_string());
         mesh.x_label_formatter(&|second| format!("{second} s")).draw()?;
         let points = samples.iter().enumerate().map(|(second, sample)| (second as f64, sample[curve]));
-        let style = color(Contestant::Operator).stroke_width(2);
+        let style = COLORS[0].stroke_width(2);
         chart.draw_series([PathElement::new(points.collect::<Vec<_>>(), style)])?;
         let mut began = 0.0;
         for (number, phase) in phases.iter().enumerate() {
