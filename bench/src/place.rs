@@ -29,9 +29,6 @@ pub const TENANTS: [&str; 3] = ["tenant-a", "tenant-b", "tenant-c"];
 pub const FLOOR: &str = "floor";
 pub const GO: &str = "go";
 
-/// Maximum of `spec.replicas`: twice the largest load.
-const LARGEST: usize = 200_000;
-
 /// The controllers that pods and namespaces need. The ReplicaSet controller runs in its own process.
 const CONTROLLERS: [&str; 5] = [
     "garbage-collector-controller",
@@ -111,11 +108,11 @@ impl Place {
     }
 }
 
-/// Raises the maximum of `spec.replicas`. That is in force long before the first large set.
+/// Raises the maximum of `spec.replicas` to twice the largest load. That is in force long before the first large set.
 async fn raise_bound(cluster: &Cluster) -> Result<()> {
     let replicas = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/replicas";
     let patch = json!([
-        {"op": "replace", "path": format!("{replicas}/maximum"), "value": LARGEST},
+        {"op": "replace", "path": format!("{replicas}/maximum"), "value": 200_000},
         {"op": "add", "path": format!("{replicas}/x-kubernetes-validations"), "value": []},
     ]);
     let patch = ["patch", "crd", SETS, "--type=json", "--patch", &patch.to_string()];
