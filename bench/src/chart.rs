@@ -6,8 +6,6 @@ use plotters::prelude::*;
 use crate::records::{Phase, Sample};
 use crate::report::{HEADLINE, Report};
 
-const SIZE: (u32, u32) = (900, 380);
-
 /// Width of a bar, where the bars of all contestants fill one unit with a gap.
 const BAR: f64 = 0.2;
 
@@ -24,7 +22,7 @@ pub fn times(report: &Report) -> Result<String> {
     let most = all.fold(0.0, f64::max);
 
     let mut svg = String::new();
-    let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+    let area = SVGBackend::with_string(&mut svg, (900, 380)).into_drawing_area();
     area.fill(&WHITE)?;
     let title = format!("{} sets of {} pods: seconds until every status is right", HEADLINE.sets, HEADLINE.pods);
     let mut chart = ChartBuilder::on(&area)
@@ -63,7 +61,7 @@ pub fn scale(phases: &[&[Sample]]) -> Result<String> {
     let samples = phases.concat();
     let end = samples.len() as f64;
     let mut svg = String::new();
-    let area = SVGBackend::with_string(&mut svg, (SIZE.0, 540)).into_drawing_area();
+    let area = SVGBackend::with_string(&mut svg, (900, 540)).into_drawing_area();
     area.fill(&WHITE)?;
     let titles = ["pods", "memory of the largest operator, MiB", "age of the oldest status, s"];
     for (curve, part) in area.split_evenly((3, 1)).iter().enumerate() {

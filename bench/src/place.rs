@@ -30,13 +30,8 @@ pub const FLOOR: &str = "floor";
 pub const GO: &str = "go";
 
 /// The controllers that pods and namespaces need. The ReplicaSet controller runs in its own process.
-const CONTROLLERS: [&str; 5] = [
-    "garbage-collector-controller",
-    "namespace-controller",
-    "serviceaccount-controller",
-    "root-ca-certificate-publisher-controller",
-    "node-lifecycle-controller",
-];
+const CONTROLLERS: &str = "kube-controller-manager=controllers=garbage-collector-controller,namespace-controller,\
+    serviceaccount-controller,root-ca-certificate-publisher-controller,node-lifecycle-controller";
 
 /// The cluster, the operator's binary, and a folder for logs and results.
 pub struct Place {
@@ -45,7 +40,6 @@ pub struct Place {
     pub binary: PathBuf,
     /// The Go operator, if it takes part.
     pub go_peer: Option<PathBuf>,
-    /// Folder of logs and results.
     pub folder: PathBuf,
     /// Number of rounds so far, which is part of object names.
     pub rounds: usize,
@@ -59,14 +53,13 @@ impl Place {
         let binary = operator::build(&["--release"]).await?;
         let go_peer = if with_go { Some(build_go_peer(folder).await?) } else { None };
         println!("bench: starting a cluster");
-        let controllers = format!("kube-controller-manager=controllers={}", CONTROLLERS.join(","));
         let wanted = Wanted {
             // The scheduler would put almost all pods of a large load on one of a few large nodes.
             nodes: 100,
             pods_a_node: 2_000,
             is_durable: true,
             // The clients of scheduler, controllers and nodes have no limits.
-            arguments: ["--disable-qps-limits", "--extra-args", &controllers].map(str::to_owned).into(),
+            arguments: ["--disable-qps-limits", "--extra-args", CONTROLLERS].map(str::to_owned).into(),
             audit_policy: Path::new(env!("CARGO_MANIFEST_DIR")).join("audit-policy.yaml"),
             ..Wanted::default()
         };
@@ -126,8 +119,6 @@ async fn build_go_peer(folder: &Path) -> Result<PathBuf> {
     build.current_dir(e2e::root().join("hack/bench/go-peer")).args(["build", "-trimpath", "-ldflags=-s -w", "-o"]);
     // Independent of the caller's Go settings.
     build.arg(&binary).arg(".").envs([("GOFLAGS", ""), ("GOWORK", "off"), ("CGO_ENABLED", "0")]);
-    printed(build)
-        .await
-        .context("the Go operator cannot be built: --only operator,replicaset,floor,deployment leaves it out")?;
+    printed(build).await.context("the Go operator cannot be built: --only can leave it out")?;
     Ok(binary)
 }

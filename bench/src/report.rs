@@ -172,7 +172,7 @@ fn circumstances(run: &Run) -> String {
 }
 
 /// A whole number, or three significant digits.
-pub fn brief(number: f64) -> String {
+fn brief(number: f64) -> String {
     let digits = match number {
         99.95.. => 0,
         _ if number.fract() == 0.0 => 0,

@@ -31,8 +31,6 @@ use crate::watcher::{Watcher, lock};
 /// Requests that the benchmark sends at the same time. Of 32, 64 and 128, each was once the fastest for bare requests.
 const PARALLEL: usize = 64;
 
-const PODS: &str = "/api/v1/namespaces/bench/pods";
-
 /// One request: method, path and body.
 type Request = (Method, String, Option<Value>);
 
@@ -230,7 +228,8 @@ impl<'a> Round<'a> {
             let deletes = victims.iter().chain(surplus).map(delete).collect();
             let lost = victims.iter().map(|pod| set_of(pod).to_owned());
             let missing = changed.flat_map(|(_, name)| repeat_n(name, wanted.saturating_sub(before)));
-            let post = |set: String| Ok((Method::POST, PODS.to_owned(), Some(contestant::pod(&set)?)));
+            let post =
+                |set: String| Ok((Method::POST, Pod::url_path(&(), Some(NAMESPACE)), Some(contestant::pod(&set)?)));
             return Ok(vec![deletes, lost.chain(missing).map(post).collect::<Result<_>>()?]);
         };
         let restart = contestant::restart();
