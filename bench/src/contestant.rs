@@ -11,7 +11,7 @@ use kube::api::ApiResource;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::place::{GO, NAMESPACE, Place};
+use crate::place::{NAMESPACE, PEER, Place};
 use crate::records::Contestant;
 
 /// The kind of the contestant's sets; `None` for bare requests.
@@ -74,7 +74,7 @@ pub async fn start(place: &Place, contestant: Contestant, name: String, home: &s
         Contestant::ReplicaSet => start_controllers(place, name, "replicaset-controller"),
         Contestant::Deployment => start_controllers(place, name, "deployment-controller,replicaset-controller"),
         Contestant::Go => {
-            let account = Account::existing(&place.cluster, NAMESPACE, GO).await?;
+            let account = Account::existing(&place.cluster, NAMESPACE, PEER).await?;
             let kubeconfig = place.folder.join(format!("{name}.kubeconfig"));
             account.write_kubeconfig(&place.cluster.server, &kubeconfig)?;
             let mut command = Command::new(place.go_peer.as_deref().context("the Go operator was not built")?);

@@ -25,9 +25,8 @@ pub const NAMESPACE: &str = "bench";
 /// The namespaces of the scale run.
 pub const TENANTS: [&str; 3] = ["tenant-a", "tenant-b", "tenant-c"];
 
-/// ServiceAccounts of the bare requests and of the Go operator.
-pub const FLOOR: &str = "floor";
-pub const GO: &str = "go";
+/// The ServiceAccount of the bare requests and of the Go operator.
+pub const PEER: &str = "peer";
 
 /// The controllers that pods and namespaces need. The ReplicaSet controller runs in its own process.
 const CONTROLLERS: &str = "kube-controller-manager=controllers=garbage-collector-controller,namespace-controller,\
@@ -73,12 +72,10 @@ impl Place {
             rights::grant(&cluster, tenant).await?;
             Account::create(&cluster, tenant, ACCOUNT).await?;
         }
-        let kubectl = Kubectl::new(&cluster, "");
-        for account in [FLOOR, GO] {
-            Account::create(&cluster, NAMESPACE, account).await?;
-            let user = format!("--serviceaccount={NAMESPACE}:{account}");
-            kubectl.run(&["create", "clusterrolebinding", account, "--clusterrole=cluster-admin", &user]).await?;
-        }
+        Account::create(&cluster, NAMESPACE, PEER).await?;
+        let user = format!("--serviceaccount={NAMESPACE}:{PEER}");
+        let binding = ["create", "clusterrolebinding", PEER, "--clusterrole=cluster-admin", &user];
+        Kubectl::new(&cluster, "").run(&binding).await?;
         Ok(Self { cluster, binary, go_peer, folder: folder.to_owned(), rounds: 0 })
     }
 

@@ -24,7 +24,7 @@ use tokio::time::sleep;
 
 use crate::contestant;
 use crate::judge::{Goal, set_of};
-use crate::place::{FLOOR, NAMESPACE, Place, TENANTS};
+use crate::place::{NAMESPACE, PEER, Place, TENANTS};
 use crate::records::{Contestant, Kind, Load, Measured, Phase};
 use crate::watcher::{Watcher, lock};
 
@@ -63,7 +63,7 @@ impl<'a> Round<'a> {
         let sets = contestant::sets(contestant);
         let user = match contestant {
             // A new token for each round, because a token does not last as long as a benchmark.
-            Contestant::Floor => Account::existing(cluster, NAMESPACE, FLOOR).await?.client(cluster).await?,
+            Contestant::Floor => Account::existing(cluster, NAMESPACE, PEER).await?.client(cluster).await?,
             _ => cluster.client.clone(),
         };
         let mut log = File::open(&cluster.audit_log).context("opening the audit log")?;
