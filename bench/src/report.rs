@@ -195,7 +195,7 @@ mod tests {
             assert_eq!(serde_json::to_string(&record).unwrap(), line);
         }
         let page = Report::of(records).unwrap().page();
-        // `make bench BENCH='--from docs/benchmarks/records.jsonl --write'`
+        // This writes the page again: make bench BENCH='--from docs/benchmarks/records.jsonl --write'
         assert!(page.lines().eq(include_str!("../../docs/benchmarks.md").lines()), "{page}");
     }
 }
