@@ -16,7 +16,7 @@ const COLORS: [RGBColor; 4] =
 /// The medians, a group of bars for each phase, as SVG.
 pub fn times(report: &Report) -> Result<String> {
     let (phases, contestants) = (HEADLINE.phases(), report.contestants(HEADLINE));
-    // Where there is no status, the pods must be right.
+    // Where there is no status, this is the time until the pods are right.
     let value = |phase, contestant| report.median(phase, contestant, |it| Some(it.status.unwrap_or(it.pods)));
     let all = contestants.iter().flat_map(|one| phases.iter().filter_map(|phase| value(*phase, *one)));
     let most = all.fold(0.0, f64::max);
