@@ -6,41 +6,31 @@ use k8s_openapi::api::coordination::v1::Lease;
 /// The duration, in seconds, that a release writes, as `kube-leader-election` does.
 pub const RELEASED: i32 = 1;
 
-/// What election reads in a Lease.
-pub trait LeaseExt {
-    /// Its resourceVersion.
-    fn version(&self) -> u64;
-    /// Its holder, if any.
-    fn holder(&self) -> Option<&str>;
-    /// Its duration; 0 if it has none.
-    fn duration(&self) -> SignedDuration;
-    /// Whether its holder released it.
-    fn is_released(&self) -> bool;
+/// Its resourceVersion.
+pub fn version(lease: &Lease) -> u64 {
+    number(lease.metadata.resource_version.as_deref())
 }
 
-impl LeaseExt for Lease {
-    fn version(&self) -> u64 {
-        version(self.metadata.resource_version.as_deref())
-    }
+/// Its holder, if any.
+pub fn holder(lease: &Lease) -> Option<&str> {
+    lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
+}
 
-    fn holder(&self) -> Option<&str> {
-        self.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
-    }
+/// Its duration; 0 if it has none.
+pub fn duration(lease: &Lease) -> SignedDuration {
+    let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+    SignedDuration::from_secs(seconds.unwrap_or_default().max(0).into())
+}
 
-    fn duration(&self) -> SignedDuration {
-        let seconds = self.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-        SignedDuration::from_secs(seconds.unwrap_or_default().max(0).into())
-    }
-
-    fn is_released(&self) -> bool {
-        self.spec.as_ref().is_some_and(|spec| {
-            spec.holder_identity.as_deref() == Some("") && spec.lease_duration_seconds == Some(RELEASED)
-        })
-    }
+/// Whether its holder released it.
+pub fn is_released(lease: &Lease) -> bool {
+    lease.spec.as_ref().is_some_and(|spec| {
+        spec.holder_identity.as_deref() == Some("") && spec.lease_duration_seconds == Some(RELEASED)
+    })
 }
 
 /// A resourceVersion as a number; 0 if it is not a number. From Kubernetes 1.35 on, the versions of one resource can be compared.
-pub fn version(text: Option<&str>) -> u64 {
+pub fn number(text: Option<&str>) -> u64 {
     text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
@@ -63,15 +53,15 @@ mod tests {
             (json!({}), false),
             (Value::Null, false),
         ] {
-            assert_eq!(lease(spec.clone()).is_released(), expected, "{spec}");
+            assert_eq!(is_released(&lease(spec.clone())), expected, "{spec}");
         }
     }
 
     #[test]
     fn a_lease_with_an_empty_spec_can_be_read() {
         let empty = lease(json!({}));
-        assert_eq!((empty.holder(), empty.duration()), (None, SignedDuration::ZERO));
-        assert_eq!(lease(json!({ "holderIdentity": "" })).holder(), None);
-        assert_eq!(lease(json!({ "leaseDurationSeconds": -5 })).duration(), SignedDuration::ZERO);
+        assert_eq!((holder(&empty), duration(&empty)), (None, SignedDuration::ZERO));
+        assert_eq!(holder(&lease(json!({ "holderIdentity": "" }))), None);
+        assert_eq!(duration(&lease(json!({ "leaseDurationSeconds": -5 }))), SignedDuration::ZERO);
     }
 }

@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 
-use super::lease::LeaseExt;
+use super::lease::{duration, holder, is_released, version};
 
 /// The holder of a Lease that was not seen yet.
 pub const UNSEEN: &str = "not known yet";
@@ -95,7 +95,7 @@ impl Observation {
     /// A watch shows the Lease. It is ignored unless its version is the highest seen.
     pub fn watched(&mut self, lease: Lease, now: Timestamp) {
         self.heard = Some(now);
-        if lease.version() > self.highest {
+        if version(&lease) > self.highest {
             self.see(lease, now);
         }
     }
@@ -118,9 +118,9 @@ impl Observation {
     pub fn read(&mut self, lease: Option<Lease>, known: u64, now: Timestamp) -> Result<(), WentBack> {
         self.heard = Some(now);
         match lease {
-            Some(lease) if lease.version() < known => return Err(WentBack { known, read: lease.version() }),
+            Some(lease) if version(&lease) < known => return Err(WentBack { known, read: version(&lease) }),
             // A watch may have shown something newer meanwhile.
-            Some(lease) if lease.version() >= self.highest => self.see(lease, now),
+            Some(lease) if version(&lease) >= self.highest => self.see(lease, now),
             None if known == self.highest => self.update(None, now),
             Some(_) | None => {}
         }
@@ -147,14 +147,14 @@ impl Observation {
     fn see(&mut self, lease: Lease, now: Timestamp) {
         // After a write by another process, the unanswered update of this one fails: it carries the version that it replaces. A create
         // carries none and may still succeed, but `in_doubt` only decides which candidate lets others go first.
-        if lease.version() > self.highest && lease.holder() != Some(self.identity.as_str()) {
+        if version(&lease) > self.highest && holder(&lease) != Some(self.identity.as_str()) {
             self.in_doubt = false;
         }
-        self.highest = lease.version();
-        if lease.is_released() {
+        self.highest = version(&lease);
+        if is_released(&lease) {
             self.holder_duration = None;
-        } else if lease.holder().is_some() {
-            self.holder_duration = Some(lease.duration());
+        } else if holder(&lease).is_some() {
+            self.holder_duration = Some(duration(&lease));
         }
         self.update(Some(lease), now);
     }
@@ -189,7 +189,7 @@ impl Observation {
     pub fn is_ours(&self) -> bool {
         self.lease().is_some_and(|lease| {
             let uid = lease.metadata.uid.as_deref().unwrap_or_default();
-            lease.holder() == Some(self.identity.as_str()) && self.taken_uid.as_deref() == Some(uid)
+            holder(lease) == Some(self.identity.as_str()) && self.taken_uid.as_deref() == Some(uid)
         })
     }
 
@@ -208,7 +208,7 @@ impl Observation {
         match &self.latest {
             None => UNSEEN.to_owned(),
             Some((None, _)) => "nobody: there is no Lease".to_owned(),
-            Some((Some(lease), _)) => lease.holder().unwrap_or("nobody").to_owned(),
+            Some((Some(lease), _)) => holder(lease).unwrap_or("nobody").to_owned(),
         }
     }
 
@@ -218,8 +218,8 @@ impl Observation {
         let after = |written| since.saturating_add((self.wait)(self.own_duration, written)).unwrap_or(Timestamp::MAX);
         // Also if the Lease names this process, because the answer to its write was lost: a process that does not receive its answers must
         // not take the Lease again and again.
-        match state.as_ref().filter(|lease| lease.holder().is_some()) {
-            Some(lease) => Some(after(lease.duration())),
+        match state.as_ref().filter(|lease| holder(lease).is_some()) {
+            Some(lease) => Some(after(duration(lease))),
             // Without a former holder, or after a release, there is nothing to wait for.
             None => Some(self.holder_duration.map_or(*since, after)),
         }
@@ -228,7 +228,7 @@ impl Observation {
     /// The version that has expired, if any; 0 for an absent Lease.
     pub fn expired(&self, now: Timestamp) -> Option<u64> {
         self.frees_at().filter(|free| *free <= now)?;
-        Some(self.lease().map_or(0, LeaseExt::version))
+        Some(self.lease().map_or(0, version))
     }
 }
 

@@ -12,7 +12,7 @@ use kube::Client;
 use crate::{
     Candidate, Change, LeaseWrite,
     answer::{is_absent, is_rejection},
-    lease::LeaseExt,
+    lease::{holder, version},
     lock,
     observation::{Observation, WentBack},
 };
@@ -109,7 +109,7 @@ impl Operations {
         let is_due = {
             let mut observation = lock(&self.observation);
             observation.read(lease.clone(), known, env.now())?;
-            let read = lease.as_ref().map_or(0, LeaseExt::version);
+            let read = lease.as_ref().map_or(0, version);
             match change {
                 Change::Take => (rules.is_free)(before, observation.expired(env.now()), read),
                 // A recreated Lease is a different one, even if it names this process.
@@ -122,7 +122,7 @@ impl Operations {
     async fn read(&self) -> Result<Option<Lease>, OperationError> {
         let Candidate { name, store, .. } = &self.candidate;
         match store.read(&self.client, &self.candidate).await {
-            Ok(lease) if lease.version() > 0 => Ok(Some(lease)),
+            Ok(lease) if version(&lease) > 0 => Ok(Some(lease)),
             Err(kube::Error::Api(status)) if is_absent(&status, name) => Ok(None),
             Err(kube::Error::Api(status)) if status.code == 404 => Err(OperationError::NotFromTheApiServer),
             Ok(_) => Err(OperationError::NotFromTheApiServer),
@@ -132,13 +132,13 @@ impl Operations {
 
     async fn write(&self, change: Change, read: Option<Lease>) -> Result<Option<Timestamp>, OperationError> {
         let Candidate { identity, env, rules, store, .. } = &self.candidate;
-        let (sent, before) = (env.now(), read.as_ref().map_or(0, LeaseExt::version));
+        let (sent, before) = (env.now(), read.as_ref().map_or(0, version));
         let write = LeaseWrite { change, version: read.as_ref().and_then(rules.version), read };
         lock(&self.observation).writes();
         match store.write(&self.client, &self.candidate, write).await {
             Ok(_) if change == Change::Release => Ok(Some(sent)),
-            Ok(Some(lease)) if lease.version() == before => Err(OperationError::Unchanged),
-            Ok(Some(lease)) if lease.holder() == Some(identity) => {
+            Ok(Some(lease)) if version(&lease) == before => Err(OperationError::Unchanged),
+            Ok(Some(lease)) if holder(&lease) == Some(identity) => {
                 let answered = env.now();
                 lock(&self.observation).wrote(lease, answered);
                 Ok(Some((rules.term_from)(sent, answered)))

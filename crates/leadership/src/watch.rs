@@ -14,7 +14,7 @@ use kube::{
 use crate::{
     Candidate,
     failures::Failures,
-    lease::{LeaseExt, version},
+    lease::{self, number},
     operation::Operations,
 };
 
@@ -78,7 +78,7 @@ async fn watch_once(
     let field = format!("metadata.name={name}");
     if from.is_none() {
         let mut list = leases.list(&ListParams::default().fields(&field)).await?;
-        let absent = || Seen::Absent(version(list.metadata.resource_version.as_deref()));
+        let absent = || Seen::Absent(number(list.metadata.resource_version.as_deref()));
         seen(list.items.pop().map_or_else(absent, |lease| Seen::Present(lease.into())), env.now());
         from.clone_from(&list.metadata.resource_version);
     }
@@ -93,7 +93,7 @@ async fn watch_once(
             }
             WatchEvent::Deleted(lease) => {
                 *version = lease.metadata.resource_version.clone().unwrap_or_default();
-                seen(Seen::Absent(lease.version()), env.now());
+                seen(Seen::Absent(lease::version(&lease)), env.now());
             }
             WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
             WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
