@@ -350,8 +350,8 @@ impl Tries {
         let free_from = Self::free_from(seen, period);
         // A leader renews the Lease all the time. If nothing is heard of it, the watch may be dead, and a try reads the Lease.
         // The Lease does not show the holder's retry period. A third of its lease duration allows for a longer one than this process's.
-        let silence = (period * 2).max(seen.holder_duration() / 3);
-        let silent_at = seen.heard().map_or(now, |heard| heard + silence);
+        let silence = (period * 2).max(seen.holder_duration.unwrap_or_default() / 3);
+        let silent_at = seen.heard.map_or(now, |heard| heard + silence);
         let was_freed = free_from != self.last_free_from && free_from.is_some_and(|free| free <= now);
         let not_before = if was_freed { now } else { self.not_before.unwrap_or(now) };
         free_from.map_or(now, |free| free.min(silent_at)).max(not_before)
@@ -359,7 +359,7 @@ impl Tries {
 
     /// When this candidate may take the Lease. If its last write got no answer, it waits one period longer, to let others go first.
     fn free_from(seen: &Observation, period: SignedDuration) -> Option<Timestamp> {
-        let handicap = if seen.is_in_doubt() { period } else { SignedDuration::ZERO };
+        let handicap = if seen.in_doubt { period } else { SignedDuration::ZERO };
         seen.frees_at().map(|free| free.saturating_add(handicap).unwrap_or(Timestamp::MAX))
     }
 }

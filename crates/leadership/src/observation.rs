@@ -64,16 +64,17 @@ pub struct Observation {
     wait: Wait,
     /// The latest state of the Lease (inner `None`: there is none), and when this process first saw that state.
     latest: Option<(Option<Lease>, Timestamp)>,
-    /// When a read, a write or a watch event last showed the Lease or its absence.
-    heard: Option<Timestamp>,
+    /// When a read, a write or a watch event last showed the Lease or its absence. A leader renews the Lease every retry period, so
+    /// silence means a dead watch or no leader.
+    pub(crate) heard: Option<Timestamp>,
     /// The highest version seen.
     highest: u64,
     /// The lease duration of the last holder; `None` if it released the Lease, or there was none.
-    holder_duration: Option<SignedDuration>,
+    pub(crate) holder_duration: Option<SignedDuration>,
     /// The UID of the Lease that this process took.
     taken_uid: Option<String>,
-    /// Whether the last write got no clear response, and no other process was seen to write the Lease since.
-    in_doubt: bool,
+    /// Whether the last write may still take effect: it got no clear response, and no other process was seen to write the Lease since.
+    pub(crate) in_doubt: bool,
 }
 
 impl Observation {
@@ -165,17 +166,6 @@ impl Observation {
         }
     }
 
-    /// When a read, a write or a watch event last showed the Lease or its absence. A leader renews the Lease every retry period, so silence
-    /// means a dead watch or no leader.
-    pub fn heard(&self) -> Option<Timestamp> {
-        self.heard
-    }
-
-    /// The lease duration of the last holder; zero after a release.
-    pub fn holder_duration(&self) -> SignedDuration {
-        self.holder_duration.unwrap_or_default()
-    }
-
     /// The highest version seen so far.
     pub fn highest(&self) -> u64 {
         self.highest
@@ -191,11 +181,6 @@ impl Observation {
             let uid = lease.metadata.uid.as_deref().unwrap_or_default();
             holder(lease) == Some(self.identity.as_str()) && self.taken_uid.as_deref() == Some(uid)
         })
-    }
-
-    /// Whether the last write of this process may still take effect, because it got no answer or an unclear one.
-    pub fn is_in_doubt(&self) -> bool {
-        self.in_doubt
     }
 
     /// Whether there is no Lease.

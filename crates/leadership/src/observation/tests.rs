@@ -141,12 +141,12 @@ fn a_read_of_an_older_version_is_an_error() {
 #[test]
 fn silence_counts_from_the_last_event_or_read() {
     let mut story = Story::begin();
-    assert_eq!(story.observation.heard(), None);
+    assert_eq!(story.observation.heard, None);
     story.watched(held(9, "a", 15)).after(3).watched(held(9, "a", 15));
-    assert_eq!(story.observation.heard(), Some(story.now));
+    assert_eq!(story.observation.heard, Some(story.now));
     story.after(3);
     story.observation.read(None, 9, story.now).unwrap();
-    assert_eq!(story.observation.heard(), Some(story.now));
+    assert_eq!(story.observation.heard, Some(story.now));
 }
 
 #[test]
@@ -178,12 +178,12 @@ fn a_write_is_in_doubt_until_another_write_is_seen() {
     let mut story = Story::begin();
     story.watched(held(5, "a", 15)).after(15).observation.writes();
     story.observation.read(Some(held(5, "a", 15)), 5, story.now).unwrap();
-    assert!(story.observation.is_in_doubt(), "our write may still be in transit");
+    assert!(story.observation.in_doubt, "our write may still be in transit");
     story.watched(held(6, "us", 15));
-    assert!(story.observation.is_in_doubt(), "our write was executed, but got no response");
+    assert!(story.observation.in_doubt, "our write was executed, but got no response");
     story.watched(held(7, "b", 15));
-    assert!(!story.observation.is_in_doubt());
+    assert!(!story.observation.in_doubt);
     story.observation.writes();
     story.watched(released(8));
-    assert!(!story.observation.is_in_doubt());
+    assert!(!story.observation.in_doubt);
 }
