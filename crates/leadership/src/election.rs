@@ -19,7 +19,7 @@ use crate::{
     lock,
     observation::UNSEEN,
     operation::{OperationError, Operations},
-    watch::{Seen, watch_for_ever},
+    watch::watch_for_ever,
 };
 
 /// The loop turns at least this often, also when nothing happens, because a liveness check watches it.
@@ -118,19 +118,11 @@ impl Election {
         stop: CancellationToken,
         drained: CancellationToken,
     ) -> Result<(), Lost> {
-        let (seen, news) = watch::channel(());
+        let (sender, news) = watch::channel(());
         let operations = self.operations.clone();
-        let watching = watch_for_ever(&operations, |state, now| {
-            let mut observation = lock(&operations.observation);
-            match state {
-                Seen::Present(lease) => observation.watched(*lease, now),
-                Seen::Absent(version) => observation.watched_absent(version, now),
-            }
-            seen.send_replace(());
-        });
         tokio::select! {
             biased;
-            () = watching => std::future::pending().await,
+            () = watch_for_ever(&operations, &sender) => std::future::pending().await,
             end = self.stand(news, ready, stop, drained) => end,
         }
     }

@@ -4,17 +4,19 @@
 use std::time::Duration;
 
 use futures::TryStreamExt;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api,
     api::{ListParams, WatchEvent, WatchParams},
 };
+use tokio::sync::watch::Sender;
 
 use crate::{
     Candidate,
     failures::Failures,
     lease::{self, number},
+    lock,
     operation::Operations,
 };
 
@@ -31,22 +33,14 @@ const SHORTEST_PAUSE: SignedDuration = SignedDuration::from_millis(100);
 /// A watch that lasted this long resets the pause.
 const STEADY: SignedDuration = SignedDuration::from_secs(1);
 
-/// A state of the Lease.
-pub enum Seen {
-    /// It exists.
-    Present(Box<Lease>),
-    /// It does not exist as of this version.
-    Absent(u64),
-}
-
-/// Calls `seen` for each state of the Lease that the API server sends. It never ends.
-pub async fn watch_for_ever(operations: &Operations, seen: impl Fn(Seen, Timestamp)) {
+/// Adds each state of the Lease that the API server sends to the observation, and sends `news` of it. It never ends.
+pub async fn watch_for_ever(operations: &Operations, news: &Sender<()>) {
     let Candidate { env, timing, .. } = &operations.candidate;
     let (mut failures, mut from, mut pause) = (Failures::default(), None, SHORTEST_PAUSE);
     loop {
         let began = env.now();
         let patience = Duration::from_secs(SERVED.into()) + GRACE;
-        match tokio::time::timeout(patience, watch_once(operations, &mut from, &seen)).await {
+        match tokio::time::timeout(patience, watch_once(operations, &mut from, news)).await {
             Ok(Ok(())) => {
                 failures.recovered();
             }
@@ -68,18 +62,17 @@ pub async fn watch_for_ever(operations: &Operations, seen: impl Fn(Seen, Timesta
 
 /// Watches the Lease from the version `from` until the API server ends the watch, and updates `from` with each event. If it is `None`,
 /// lists the Lease first.
-async fn watch_once(
-    operations: &Operations,
-    from: &mut Option<String>,
-    seen: impl Fn(Seen, Timestamp),
-) -> kube::Result<()> {
-    let Candidate { namespace, name, env, .. } = &operations.candidate;
+async fn watch_once(operations: &Operations, from: &mut Option<String>, news: &Sender<()>) -> kube::Result<()> {
+    let Operations { candidate: Candidate { namespace, name, env, .. }, observation, .. } = operations;
     let leases = Api::<Lease>::namespaced(operations.client.clone(), namespace);
     let field = format!("metadata.name={name}");
     if from.is_none() {
         let mut list = leases.list(&ListParams::default().fields(&field)).await?;
-        let absent = || Seen::Absent(number(list.metadata.resource_version.as_deref()));
-        seen(list.items.pop().map_or_else(absent, |lease| Seen::Present(lease.into())), env.now());
+        match list.items.pop() {
+            Some(lease) => lock(observation).watched(lease, env.now()),
+            None => lock(observation).watched_absent(number(list.metadata.resource_version.as_deref()), env.now()),
+        }
+        news.send_replace(());
         from.clone_from(&list.metadata.resource_version);
     }
     let parameters = WatchParams::default().fields(&field).timeout(SERVED);
@@ -89,15 +82,19 @@ async fn watch_once(
         match event {
             WatchEvent::Added(lease) | WatchEvent::Modified(lease) => {
                 *version = lease.metadata.resource_version.clone().unwrap_or_default();
-                seen(Seen::Present(lease.into()), env.now());
+                lock(observation).watched(lease, env.now());
             }
             WatchEvent::Deleted(lease) => {
                 *version = lease.metadata.resource_version.clone().unwrap_or_default();
-                seen(Seen::Absent(lease::version(&lease)), env.now());
+                lock(observation).watched_absent(lease::version(&lease), env.now());
             }
-            WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
+            WatchEvent::Bookmark(bookmark) => {
+                *version = bookmark.metadata.resource_version;
+                continue;
+            }
             WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
         }
+        news.send_replace(());
     }
     Ok(())
 }
