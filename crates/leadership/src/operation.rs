@@ -49,23 +49,12 @@ pub enum OperationError {
     /// Another candidate wrote the Lease first.
     #[error("another candidate wrote the Lease first")]
     Conflict,
-    /// A write may or may not take effect.
-    #[error("the API server did not answer in time")]
-    Timeout,
     /// kube returned another error: the API server cannot be reached, or rejected the request.
     #[error("the API server cannot be reached, or rejected the request")]
     Kube(#[source] kube::Error),
-    /// A proxy or a load balancer answered, as they do while the API server is away.
-    #[error("the answer does not come from a Kubernetes API server")]
-    NotFromTheApiServer,
-    /// The API server accepted the write, and answered with a Lease of another holder.
-    #[error("the API server accepted the write of the Lease, but answered with a Lease of another holder")]
-    NotOurs,
-    /// The API server accepted the write, which changed nothing, so other candidates cannot see it.
-    #[error(
-        "the API server accepted the write of the Lease, but did not change it: check the system clock, and webhooks for Leases"
-    )]
-    Unchanged,
+    /// No answer in time, or one that makes no sense. A write may or may not take effect.
+    #[error("{0}")]
+    Unexpected(&'static str),
 }
 
 impl From<kube::Error> for OperationError {
@@ -96,7 +85,7 @@ impl Operations {
         // Half of the deadline leaves time for another attempt.
         let patience = Duration::try_from(self.candidate.timing.renew_deadline / 2).unwrap_or_default();
         let operation = tokio::time::timeout(patience, self.read_and_write(change));
-        operation.await.unwrap_or(Err(OperationError::Timeout))
+        operation.await.unwrap_or(Err(OperationError::Unexpected("the API server did not answer in time")))
     }
 
     async fn read_and_write(&self, change: Change) -> Result<Option<Timestamp>, OperationError> {
@@ -124,9 +113,9 @@ impl Operations {
         match store.read(&self.client, &self.candidate).await {
             Ok(lease) if version(&lease) > 0 => Ok(Some(lease)),
             Err(kube::Error::Api(status)) if is_absent(&status, name) => Ok(None),
-            Err(kube::Error::Api(status)) if status.code == 404 => Err(OperationError::NotFromTheApiServer),
-            Ok(_) => Err(OperationError::NotFromTheApiServer),
-            Err(error) => Err(error.into()),
+            Err(error) if !matches!(&error, kube::Error::Api(status) if status.code == 404) => Err(error.into()),
+            // A proxy or a load balancer answered, as they do while the API server is away.
+            _ => Err(OperationError::Unexpected("the answer does not come from a Kubernetes API server")),
         }
     }
 
@@ -137,13 +126,18 @@ impl Operations {
         lock(&self.observation).writes();
         match store.write(&self.client, &self.candidate, write).await {
             Ok(_) if change == Change::Release => Ok(Some(sent)),
-            Ok(Some(lease)) if version(&lease) == before => Err(OperationError::Unchanged),
+            // Other candidates cannot see such a write.
+            Ok(Some(lease)) if version(&lease) == before => Err(OperationError::Unexpected(
+                "the API server accepted the write of the Lease, but did not change it: check the system clock, and webhooks for Leases",
+            )),
             Ok(Some(lease)) if holder(&lease) == Some(identity) => {
                 let answered = env.now();
                 lock(&self.observation).wrote(lease, answered);
                 Ok(Some((rules.term_from)(sent, answered)))
             }
-            Ok(_) => Err(OperationError::NotOurs),
+            Ok(_) => Err(OperationError::Unexpected(
+                "the API server accepted the write of the Lease, but answered with a Lease of another holder",
+            )),
             Err(error) => {
                 if matches!(&error, kube::Error::Api(status) if is_rejection(status.code)) {
                     lock(&self.observation).rejected();
@@ -212,6 +206,7 @@ mod tests {
         });
         let operations = Operations { candidate, client: Client::new(server, "default"), observation };
         let renewal = operations.run(Change::Renew).await;
-        assert!(matches!(renewal, Err(OperationError::Unchanged)), "{renewal:?}");
+        let is_unchanged = |text: &str| text.contains("but did not change it");
+        assert!(matches!(renewal, Err(OperationError::Unexpected(text)) if is_unchanged(text)), "{renewal:?}");
     }
 }
