@@ -10,7 +10,6 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    fmt,
     sync::{Arc, Mutex},
 };
 
@@ -144,6 +143,7 @@ impl<T> FairQueue<T> {
 pub struct FairSemaphore(Arc<Mutex<FairQueue<oneshot::Sender<Permit>>>>);
 
 /// A place of a namespace, held until it is dropped.
+#[derive(Debug)]
 pub struct Permit {
     semaphore: FairSemaphore,
     namespace: Arc<str>,
@@ -167,7 +167,9 @@ impl FairSemaphore {
 
     /// Hands out permits while there are any for those that wait.
     fn hand_out(&self) {
-        while let Some((namespace, waiter)) = self.pop() {
+        // A closure, so that the lock is not held in the loop.
+        let next = || lock(&self.0).pop();
+        while let Some((namespace, waiter)) = next() {
             if waiter.is_closed() {
                 lock(&self.0).give_back(&namespace);
                 continue;
@@ -176,23 +178,12 @@ impl FairSemaphore {
             drop(waiter.send(Permit { semaphore: self.clone(), namespace }));
         }
     }
-
-    /// A function of its own, so that the lock is not held in the loop.
-    fn pop(&self) -> Option<(Arc<str>, oneshot::Sender<Permit>)> {
-        lock(&self.0).pop()
-    }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         lock(&self.semaphore.0).give_back(&self.namespace);
         self.semaphore.hand_out();
-    }
-}
-
-impl fmt::Debug for Permit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Permit({})", self.namespace)
     }
 }
 
