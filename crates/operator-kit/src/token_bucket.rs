@@ -17,9 +17,13 @@ impl TokenBucket {
         TokenBucket { interval, burst, full_at: Timestamp::MIN }
     }
 
-    /// Whether it has a token.
-    pub fn has_token(&self, now: Timestamp) -> bool {
-        self.next_token(now) <= now
+    /// Takes a token if there is one.
+    pub fn try_take(&mut self, now: Timestamp) -> bool {
+        let has_token = self.next_token(now) <= now;
+        if has_token {
+            self.take(now);
+        }
+        has_token
     }
 
     /// When it next has a token, now or later.

@@ -171,7 +171,7 @@ impl Gate {
     }
 
     async fn ask_in_turn(&self, token: &str, is_known: bool) -> Answer {
-        if !is_known && !self.may_ask() {
+        if !is_known && !lock(&self.rate).try_take(self.env.now()) {
             return Err(Rejection::Busy);
         }
         let turn = self.turns[usize::from(is_known)].acquire();
@@ -222,16 +222,6 @@ impl Gate {
         let is_allowed = reviewed.status.is_some_and(|status| status.allowed && status.denied != Some(true));
         let user = username.unwrap_or_default();
         Ok(if is_allowed { Ok(user) } else { Err(Rejection::Forbidden { user, access: self.access }) })
-    }
-
-    /// Whether the rate allows one more lookup of an unknown token. If so, takes a token from the bucket.
-    fn may_ask(&self) -> bool {
-        let (mut rate, now) = (lock(&self.rate), self.env.now());
-        let may_ask = rate.has_token(now);
-        if may_ask {
-            rate.take(now);
-        }
-        may_ask
     }
 }
 
