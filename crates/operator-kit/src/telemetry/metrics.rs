@@ -98,12 +98,6 @@ impl Metrics {
     }
 }
 
-impl fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Metrics")
-    }
-}
-
 /// Counts requests to the API server.
 #[derive(Clone, Debug)]
 pub struct Requests {
