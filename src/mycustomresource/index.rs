@@ -161,21 +161,21 @@ impl Index {
         (known.uid == resource.uid).then_some(pace)
     }
 
-    /// Applies a change of pods, each given as its key. Returns the resources to reconcile.
-    pub fn apply_pods(&mut self, scope: &Scope, change: Change<ObjectKey>) -> Vec<ObjectKey> {
+    /// Applies a change of pods, of which only the keys count. Returns the resources to reconcile.
+    pub fn apply_pods(&mut self, scope: &Scope, change: Change<impl Into<ObjectKey>>) -> Vec<ObjectKey> {
         let mut changed = BTreeSet::new();
         let mut is_complete_now = false;
         match change {
             Change::Snapshot { items, .. } => {
                 is_complete_now = self.unlisted.remove(scope) && self.unlisted.is_empty();
-                let listed: HashSet<ObjectKey> = items.into_iter().collect();
+                let listed: HashSet<ObjectKey> = items.into_iter().map(Into::into).collect();
                 let known = self.pods.iter().map(|(name, namespace)| ObjectKey::new(namespace.clone(), name.clone()));
                 let gone: Vec<_> = known.filter(|key| in_scope(scope, key) && !listed.contains(key)).collect();
                 gone.into_iter().for_each(|key| self.vanished(key, &mut changed));
                 listed.into_iter().for_each(|key| self.appeared(key, &mut changed));
             }
-            Change::Applied(key) => self.appeared(key, &mut changed),
-            Change::Deleted(key) => self.vanished(key, &mut changed),
+            Change::Applied(pod) => self.appeared(pod.into(), &mut changed),
+            Change::Deleted(pod) => self.vanished(pod.into(), &mut changed),
             Change::Progress(_) => {}
         }
         if is_complete_now {
@@ -278,7 +278,7 @@ mod tests {
         assert!(index.is_empty());
         index.apply_resources(&scopes[0], Change::Applied(resource("one", "joe", 1)));
         let one = ObjectKey::new("default", "one");
-        let list = |items| Change::Snapshot { items, version: 9 };
+        let list = |items: Vec<ObjectKey>| Change::Snapshot { items, version: 9 };
         assert!(index.apply_pods(&scopes[0], list(Vec::new())).is_empty());
         assert_eq!(index.view(&one).unwrap().1, None);
         assert_eq!(index.apply_pods(&scopes[1], list(Vec::new())), std::slice::from_ref(&one));

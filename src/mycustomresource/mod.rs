@@ -54,9 +54,9 @@ struct NameMeta {
     resource_version: String,
 }
 
-impl Named {
-    fn key(self) -> ObjectKey {
-        ObjectKey::new(self.metadata.namespace, self.metadata.name)
+impl From<Named> for ObjectKey {
+    fn from(pod: Named) -> Self {
+        ObjectKey::new(pod.metadata.namespace, pod.metadata.name)
     }
 }
 
@@ -105,7 +105,7 @@ impl MyCustomResourceController {
     }
 
     fn pod_changed(&self, scope: &Scope, change: Change<Named>) {
-        let to_reconcile = lock(&self.index).apply_pods(scope, change.map(Named::key));
+        let to_reconcile = lock(&self.index).apply_pods(scope, change);
         for key in to_reconcile {
             self.queue.add(key, queue::POD);
         }
@@ -233,6 +233,6 @@ mod tests {
     fn pod_metadata_is_read() {
         // The PartialObjectMetadata of a pod, as Kubernetes 1.36 sends it.
         let pod: Named = serde_json::from_slice(include_bytes!("../../tests/data/pod.metadata.json")).unwrap();
-        assert_eq!((pod.version(), &*pod.key().name), (243, "web-pod12345"));
+        assert_eq!((pod.version(), &*ObjectKey::from(pod).name), (243, "web-pod12345"));
     }
 }

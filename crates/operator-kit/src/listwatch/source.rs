@@ -25,20 +25,6 @@ pub enum Change<T> {
     Progress(u64),
 }
 
-impl<T> Change<T> {
-    /// The same change with converted objects.
-    pub fn map<U>(self, convert: impl Fn(T) -> U) -> Change<U> {
-        match self {
-            Change::Snapshot { items, version } => {
-                Change::Snapshot { items: items.into_iter().map(convert).collect(), version }
-            }
-            Change::Applied(object) => Change::Applied(convert(object)),
-            Change::Deleted(object) => Change::Deleted(convert(object)),
-            Change::Progress(version) => Change::Progress(version),
-        }
-    }
-}
-
 /// A collection to watch.
 #[derive(Clone, Debug)]
 pub struct Source {
