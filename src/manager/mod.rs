@@ -38,7 +38,7 @@ use operator_kit::{
     health::Health,
     runner::Context,
     server::{ServeError, Servers},
-    telemetry::{self, Service, Telemetry, logs::Level, metrics::Metrics, traces::Traces},
+    telemetry::{self, Telemetry, logs::Level, metrics::Metrics, traces::Traces},
     text::in_full,
 };
 use replica::{Parts, Replica};
@@ -122,11 +122,11 @@ async fn run(arguments: &RunArgs, servers_runtime: &Handle) -> u8 {
     let signals = Signals::new();
     let env = Env::system();
     let identity = leadership::identity(&config::instance(), &env);
-    let service = Service { name: api::MANAGER, version: env!("CARGO_PKG_VERSION"), instance: &identity };
-    let Telemetry { level, traces } = match telemetry::start(&arguments.logging(), &service) {
+    let version = env!("CARGO_PKG_VERSION");
+    let Telemetry { level, traces } = match telemetry::start(&arguments.logging(), api::MANAGER, version, &identity) {
         Ok(telemetry) => telemetry,
         Err(error) => {
-            eprintln!("podset-operator: {error}");
+            eprintln!("podset-operator: cannot start logging: {error}");
             return FATAL;
         }
     };
@@ -140,7 +140,7 @@ async fn run(arguments: &RunArgs, servers_runtime: &Handle) -> u8 {
     let scopes = arguments.scopes();
     let named: Vec<&str> = scopes.iter().flatten().map(AsRef::as_ref).collect();
     let namespaces = if named.is_empty() { "all".to_owned() } else { named.join(",") };
-    info!(version = env!("CARGO_PKG_VERSION"), namespaces, "starting podset-operator");
+    info!(version, namespaces, "starting podset-operator");
     let (health, stop) = (Health::new(env.clone()), CancellationToken::new());
     let manager = match Manager::start(arguments, servers_runtime, env, identity, level, &health, &stop).await {
         Ok(manager) => manager,

@@ -13,18 +13,12 @@ use tracing_subscriber::{
     Layer, Registry,
     filter::{FilterExt, Targets},
     layer::{Filter, SubscriberExt},
-    util::SubscriberInitExt,
+    util::{SubscriberInitExt, TryInitError},
 };
 
 use logs::{Directives, Level, Logging};
 use resource::Resource;
-pub use resource::Service;
 use traces::Traces;
-
-/// Why logging cannot start.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot start logging: {0}")]
-pub struct LoggingError(#[from] tracing_subscriber::util::TryInitError);
 
 /// Logs and traces that have started.
 #[derive(Debug)]
@@ -35,17 +29,17 @@ pub struct Telemetry {
     pub traces: Option<Traces>,
 }
 
-/// Starts logs and traces.
+/// Starts logs and traces of the program of this name and version. `instance` is the unique name of this process.
 ///
 /// # Errors
 ///
 /// When the process logs already.
-pub fn start(logging: &Logging, service: &Service<'_>) -> Result<Telemetry, LoggingError> {
+pub fn start(logging: &Logging, name: &'static str, version: &str, instance: &str) -> Result<Telemetry, TryInitError> {
     let variable = |name: &str| std::env::var(name).ok();
-    let resource = Resource::new(service, variable);
+    let resource = Resource::new(name, version, instance, variable);
     let traces =
         tracing::subscriber::with_default(early_log(logging, &resource), || Traces::start(variable, &resource));
-    let tracer = traces.as_ref().map(|traces| traces.tracer(service.name));
+    let tracer = traces.as_ref().map(|traces| traces.tracer(name));
     let (level, filter) = Level::new(&logging.level);
     subscriber(logs::layer(logging, &resource), filter, tracer).try_init()?;
     Ok(Telemetry { level, traces })

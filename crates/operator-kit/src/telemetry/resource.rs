@@ -4,29 +4,18 @@ use std::collections::BTreeMap;
 
 use percent_encoding::percent_decode_str;
 
-/// The names of this process.
-#[derive(Clone, Copy, Debug)]
-pub struct Service<'a> {
-    /// The program.
-    pub name: &'static str,
-    /// Its version.
-    pub version: &'static str,
-    /// The unique name of this process.
-    pub instance: &'a str,
-}
-
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Resource(BTreeMap<String, String>);
 
 impl Resource {
     /// Reads the attributes of the pod from environment variables, and those that OpenTelemetry's variables add or replace.
-    pub fn new(service: &Service<'_>, variable: impl Fn(&str) -> Option<String>) -> Self {
+    pub fn new(name: &str, version: &str, instance: &str, variable: impl Fn(&str) -> Option<String>) -> Self {
         let own = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let read = |key, name| variable(name).filter(|value| !value.is_empty()).map(|value| own(key, &value));
         let mut all = BTreeMap::from([
-            own("service.name", service.name),
-            own("service.version", service.version),
-            own("service.instance.id", service.instance),
+            own("service.name", name),
+            own("service.version", version),
+            own("service.instance.id", instance),
         ]);
         all.extend(read("k8s.pod.name", "POD_NAME"));
         all.extend(read("k8s.pod.uid", "POD_UID"));
@@ -53,8 +42,7 @@ mod tests {
     fn read(variables: &[(&str, &str)]) -> Vec<(String, String)> {
         let variable =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
-        let service = Service { name: "operator", version: "1.2", instance: "web-1_0a" };
-        Resource::new(&service, variable).0.into_iter().collect()
+        Resource::new("operator", "1.2", "web-1_0a", variable).0.into_iter().collect()
     }
 
     fn expected(pairs: &[(&str, &str)]) -> Vec<(String, String)> {

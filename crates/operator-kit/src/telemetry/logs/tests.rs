@@ -10,9 +10,6 @@ use tracing::{debug, info, info_span, warn};
 use tracing_subscriber::layer::SubscriberExt;
 
 use super::*;
-use crate::telemetry::resource::Service;
-
-const SERVICE: Service<'_> = Service { name: "operator", version: "1.2", instance: "me" };
 
 /// A log in memory.
 #[derive(Clone, Default)]
@@ -37,7 +34,7 @@ impl Write for Kept {
 /// The lines that `say` logs.
 fn logged(is_json: bool, level: &str, ids: spans::CurrentIds, say: impl FnOnce(&Level)) -> Vec<String> {
     let kept = Kept::default();
-    let (writer, resource) = (kept.clone(), Resource::new(&SERVICE, |_| None));
+    let (writer, resource) = (kept.clone(), Resource::new("operator", "1.2", "me", |_| None));
     let layer = tracing_subscriber::fmt::layer().with_writer(move || writer.clone());
     let layer: Box<dyn Layer<Registry> + Send + Sync> = if is_json {
         layer.event_format(Json { resource, ids }).boxed()
