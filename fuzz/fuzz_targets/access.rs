@@ -4,7 +4,10 @@
 use axum::body::Body;
 use leadership::env::testing::virtual_env;
 use libfuzzer_sys::fuzz_target;
-use operator_kit::{server::fuzzing::log_level, telemetry::logs::fuzzing::level};
+use operator_kit::{
+    server::log_level,
+    telemetry::logs::{Directives, Level},
+};
 use podset_operator_fuzz::{Edit, client, edited, run};
 use serde_json::json;
 use tower::ServiceExt;
@@ -31,7 +34,7 @@ fuzz_target!(|input: ([Answer; 2], Option<Vec<u8>>)| {
     let mut answers = [(first, who), (second, may)].into_iter();
     let status = run(async {
         let client = client(move |_| answers.next().map(|(code, json)| (code, vec![Ok(json.to_string().into())])));
-        let (level, _filter) = level("info");
+        let (level, _filter) = Level::new(&Directives("info".to_owned()));
         let request = http::Request::put("/log-level");
         let request = match &header {
             Some(header) => match http::HeaderValue::from_bytes(header) {
@@ -41,7 +44,8 @@ fuzz_target!(|input: ([Answer; 2], Option<Vec<u8>>)| {
             None => request.header("authorization", "Bearer token"),
         };
         let request = request.body(Body::from("debug")).expect("it is a request");
-        let answer = log_level(&level, client, virtual_env()).oneshot(request).await.expect("it always responds");
+        let answer =
+            log_level::router(level.clone(), client, virtual_env()).oneshot(request).await.expect("it always responds");
         assert_eq!(level.current().0, if answer.status() == 200 { "debug" } else { "info" });
         answer.status()
     });

@@ -4,14 +4,17 @@
 use axum::body::Body;
 use leadership::env::testing::virtual_env;
 use libfuzzer_sys::fuzz_target;
-use operator_kit::{server::fuzzing::log_level, telemetry::logs::fuzzing::level};
+use operator_kit::{
+    server::log_level,
+    telemetry::logs::{Directives, Level},
+};
 use podset_operator_fuzz::{client, run};
 use serde_json::json;
 use tower::ServiceExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
 fuzz_target!(|body: &[u8]| {
-    let (level, filter) = level("info");
+    let (level, filter) = Level::new(&Directives("info".to_owned()));
     let mut answers = [
         json!({ "spec": {}, "status": { "authenticated": true, "user": { "username": "admin" } } }),
         json!({ "spec": {}, "status": { "allowed": true } }),
@@ -21,7 +24,7 @@ fuzz_target!(|body: &[u8]| {
     let status = run(async {
         let request = http::Request::put("/log-level").header("authorization", "Bearer token");
         let request = request.body(Body::from(body.to_vec())).expect("it is a request");
-        let router = log_level(&level, client(api_server), virtual_env());
+        let router = log_level::router(level.clone(), client(api_server), virtual_env());
         router.oneshot(request).await.expect("it always responds").status()
     });
     let hint = filter.max_level_hint();

@@ -8,18 +8,21 @@ use axum::{
     middleware::from_fn_with_state,
     routing::put,
 };
+use kube::Client;
 use tracing::info;
 
 use super::auth::{Access, Gate, User, admit};
 use crate::telemetry::logs::{AUDIT, Directives, Level};
+use leadership::env::Env;
 
-pub const ACCESS: Access = Access { verb: "put", path: "/log-level" };
+const ACCESS: Access = Access { verb: "put", path: "/log-level" };
 
 /// The most bytes of the directives: more than enough, and little memory for each connection.
 const LONGEST: usize = 4 * 1024;
 
-/// Serves `/log-level`. The gate checks every request.
-pub fn router(level: Level, gate: Gate) -> Router {
+/// Serves `/log-level`. Every request needs the right, which `reviews` knows.
+pub fn router(level: Level, reviews: Client, env: Env) -> Router {
+    let gate = Gate::new(ACCESS, reviews, env);
     let route = put(set).get(show).layer(DefaultBodyLimit::max(LONGEST));
     Router::new().route(ACCESS.path, route.route_layer(from_fn_with_state(gate.into(), admit))).with_state(level)
 }
@@ -47,7 +50,7 @@ mod tests {
     use axum::body::{Body, Bytes};
     use futures::stream;
     use http_body_util::BodyExt;
-    use kube::{Client, client::Body as KubeBody};
+    use kube::client::Body as KubeBody;
     use serde_json::{Value, json};
     use tower::{BoxError, ServiceExt};
 
@@ -69,7 +72,7 @@ mod tests {
 
     fn served(level: &Level) -> Router {
         let client = Client::new(tower::service_fn(review), "default");
-        router(level.clone(), Gate::new(ACCESS, client, leadership::env::testing::virtual_env()))
+        router(level.clone(), client, leadership::env::testing::virtual_env())
     }
 
     fn put_by(user: &str) -> http::request::Builder {

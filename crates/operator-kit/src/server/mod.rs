@@ -5,7 +5,7 @@
 mod auth;
 mod connections;
 mod listener;
-mod log_level;
+pub mod log_level;
 mod metrics;
 mod probes;
 mod tls;
@@ -27,18 +27,6 @@ use auth::Gate;
 use leadership::env::Env;
 use listener::Listener;
 use tls::Files;
-
-/// What the fuzz targets call.
-#[cfg(fuzzing)]
-#[doc(hidden)]
-pub mod fuzzing {
-    use super::*;
-
-    /// Serves `/log-level`, with the reviews of this API server.
-    pub fn log_level(level: &Level, client: Client, env: Env) -> Router {
-        super::log_level::router(level.clone(), Gate::new(super::log_level::ACCESS, client, env))
-    }
-}
 
 pub use listener::{BindAddress, BindError};
 pub use tls::CertificateError;
@@ -138,11 +126,11 @@ impl Servers {
         };
         info!(address = %listener.address, secure = options.is_secure, "serving metrics");
         self.metrics = Some(listener.address);
-        let gate = |access| Gate::new(access, reviews.clone(), env.clone());
-        let mut router = metrics::router(metrics, tls.as_ref().map(|_| gate(metrics::ACCESS)));
+        let gate = tls.as_ref().map(|_| Gate::new(metrics::ACCESS, reviews.clone(), env.clone()));
+        let mut router = metrics::router(metrics, gate);
         // Not without authentication: anyone could flood the log.
         if tls.is_some() {
-            router = router.merge(log_level::router(level, gate(log_level::ACCESS)));
+            router = router.merge(log_level::router(level, reviews, env));
         }
         self.serve(listener, tls, router, METRICS_INTERVAL);
         Ok(())

@@ -85,7 +85,7 @@ pub struct Level {
 
 impl Level {
     /// Returns the level, and the filter that follows it.
-    pub(crate) fn new(directives: &Directives) -> (Self, reload::Layer<EnvFilter, Registry>) {
+    pub fn new(directives: &Directives) -> (Self, reload::Layer<EnvFilter, Registry>) {
         let (layer, handle) = reload::Layer::new(filter(directives));
         (Level { filter: handle, wanted: Arc::new(Mutex::new(directives.clone())) }, layer)
     }
@@ -238,18 +238,6 @@ fn severity(level: tracing::Level) -> u8 {
         tracing::Level::INFO => 9,
         tracing::Level::WARN => 13,
         tracing::Level::ERROR => 17,
-    }
-}
-
-/// What the fuzz targets call.
-#[cfg(fuzzing)]
-#[doc(hidden)]
-pub mod fuzzing {
-    use super::*;
-
-    /// The level, and the filter that follows it.
-    pub fn level(text: &str) -> (Level, reload::Layer<EnvFilter, Registry>) {
-        Level::new(&Directives(text.to_owned()))
     }
 }
 
