@@ -5,43 +5,17 @@ use kube::core::{Status, response::reason};
 
 /// Whether the API server says that the object of this name does not exist. Only a Status that names the object proves that: an API
 /// server that does not serve the resource yet also answers 404, and so do proxies and load balancers.
-///
-/// ```
-/// use kube::core::Status;
-/// use leadership::answer::is_absent;
-///
-/// let status: Status = serde_json::from_str(r#"{"code": 404, "reason": "NotFound", "details": {"name": "web"}}"#)?;
-/// assert!(is_absent(&status, "web"));
-/// // An API server that does not serve the resource, and a load balancer, name no object.
-/// assert!(!is_absent(&Status::failure("the server could not find the requested resource", "NotFound"), "web"));
-/// # Ok::<(), serde_json::Error>(())
-/// ```
 pub fn is_absent(status: &Status, name: &str) -> bool {
     status.reason == reason::NOT_FOUND && status.details.as_ref().is_some_and(|details| details.name == name)
 }
 
 /// Whether a Status with this code proves that the request was not carried out. 408 means a timeout, and 429 may come from a proxy or a load
 /// balancer.
-///
-/// ```
-/// use leadership::answer::is_rejection;
-///
-/// assert!(is_rejection(409) && !is_rejection(429) && !is_rejection(504));
-/// ```
 pub fn is_rejection(code: u16) -> bool {
     (400..500).contains(&code) && !matches!(code, 408 | 429)
 }
 
 /// What the answer to a write proves.
-///
-/// ```
-/// use http::StatusCode;
-/// use leadership::answer::Proof;
-///
-/// let quota = br#"{"kind": "Status", "code": 403, "reason": "Forbidden", "message": "exceeded quota"}"#;
-/// assert!(matches!(Proof::of(StatusCode::FORBIDDEN, quota), Proof::Rejected(status) if status.message == "exceeded quota"));
-/// assert!(Proof::of(StatusCode::GATEWAY_TIMEOUT, b"upstream timed out").may_land());
-/// ```
 #[derive(Debug)]
 pub enum Proof {
     /// The write succeeded.
@@ -112,7 +86,18 @@ mod tests {
             (502, b"<html>".to_vec(), "unknown"),
         ] {
             assert_eq!(proof(code, &body), expected, "{code} {}", String::from_utf8_lossy(&body));
+            let may_land = Proof::of(StatusCode::from_u16(code).unwrap(), &body).may_land();
+            assert_eq!(may_land, ["unclear", "unknown"].contains(&expected), "{code}");
         }
+    }
+
+    #[test]
+    fn only_an_answer_that_names_the_object_proves_its_absence() {
+        let status = r#"{"code": 404, "reason": "NotFound", "details": {"name": "web"}}"#;
+        let status: Status = serde_json::from_str(status).unwrap();
+        assert!(is_absent(&status, "web") && !is_absent(&status, "another"));
+        // As an API server that does not serve the resource, or a load balancer.
+        assert!(!is_absent(&Status::failure("the server could not find the requested resource", "NotFound"), "web"));
     }
 
     #[test]

@@ -89,13 +89,6 @@ impl Candidate {
 
 /// The holder identity of a process: the name of its instance, and a random part. A restarted container has the same pod name, and must not
 /// take the Lease of its predecessor for its own.
-///
-/// ```
-/// use leadership::{env::Env, identity};
-///
-/// let (first, second) = (identity("web-0", &Env::system()), identity("web-0", &Env::system()));
-/// assert!(first.starts_with("web-0_") && first != second);
-/// ```
 pub fn identity(instance: &str, env: &Env) -> String {
     let token = env.token();
     let name = instance.chars().filter(char::is_ascii_graphic).take(LONGEST_IDENTITY - 1 - token.len());

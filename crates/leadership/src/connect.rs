@@ -58,15 +58,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub type Connector = BoxCloneSyncService<Uri, TokioIo<TcpStream>, BoxError>;
 
 /// Why no client can be made from a configuration.
-///
-/// ```
-/// use leadership::connect::{ConnectError, connector};
-///
-/// let mut config = kube::Config::new("https://api.example.com".parse()?);
-/// config.proxy_url = Some("https://proxy:3129".parse()?);
-/// assert!(matches!(connector(&config, None), Err(ConnectError::Proxy(_))));
-/// # Ok::<(), http::uri::InvalidUri>(())
-/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {

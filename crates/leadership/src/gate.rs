@@ -66,19 +66,8 @@ impl Gate {
     }
 }
 
-/// Puts a gate into each connection of this connector. `may_leave` is [`Rules::may_leave`](crate::promise::Rules::may_leave).
-///
-/// ```
-/// use leadership::{connect::{connector, gate, pool}, promise::Rules};
-///
-/// # fn connections(config: &kube::Config) -> Result<(), Box<dyn std::error::Error>> {
-/// // As `connect::gated`, for an API server without TLS. `Write::send` or a `fenced` client sends through it.
-/// let connector = gate(connector(config, None)?, Rules::default().may_leave);
-/// let writes = kube::Client::new(pool(connector), "default");
-/// # drop(writes);
-/// # Ok(())
-/// # }
-/// ```
+/// Puts a gate into each connection of this connector, as [`gated`](crate::connect::gated) does for TLS. `may_leave` is
+/// [`Rules::may_leave`](crate::promise::Rules::may_leave).
 pub fn gate<C: Service<Uri>>(
     connector: C,
     may_leave: fn(&WritePermit) -> bool,

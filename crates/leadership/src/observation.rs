@@ -17,18 +17,6 @@ pub type Wait = fn(own: SignedDuration, written: SignedDuration) -> SignedDurati
 
 /// The error if the Lease is older than the version that this process knows, as after a restored backup. The
 /// process must exit, so that the next one starts with new caches.
-///
-/// ```
-/// use jiff::{SignedDuration, Timestamp};
-/// use k8s_openapi::api::coordination::v1::Lease;
-/// use leadership::Observation;
-///
-/// let mut restored = Lease::default();
-/// restored.metadata.resource_version = Some("41".into());
-/// let mut observation = Observation::new("web-0_a", SignedDuration::from_secs(15), Ord::max);
-/// let went_back = observation.read(Some(restored), 42, Timestamp::now()).unwrap_err();
-/// assert!(went_back.to_string().contains("went back from 42 to 41"));
-/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "the resourceVersion of the Lease went back from {known} to {read}, as after a restored backup: \
@@ -40,22 +28,6 @@ pub struct WentBack {
 }
 
 /// The state of the Lease as this process knows it.
-///
-/// ```
-/// use jiff::{SignedDuration, Timestamp};
-/// use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-/// use leadership::Observation;
-///
-/// let held = LeaseSpec { holder_identity: Some("web-1_b".into()), lease_duration_seconds: Some(15), ..LeaseSpec::default() };
-/// let mut lease = Lease { spec: Some(held), ..Lease::default() };
-/// lease.metadata.resource_version = Some("42".into());
-///
-/// let now = Timestamp::now();
-/// let mut observation = Observation::new("web-0_a", SignedDuration::from_secs(10), Ord::max);
-/// observation.watched(lease, now);
-/// assert!(!observation.is_ours());
-/// assert_eq!(observation.frees_at(), Some(now + SignedDuration::from_secs(15)));
-/// ```
 #[derive(Clone, Debug)]
 pub struct Observation {
     identity: String,

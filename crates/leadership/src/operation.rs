@@ -18,15 +18,6 @@ use crate::{
 };
 
 /// Why a leader lost the lease. The process must exit. The next leader continues its work.
-///
-/// ```no_run
-/// # async fn main_of_an_operator(election: leadership::Election, work: impl Future<Output = ()>) {
-/// if let Err(lost) = election.run(work).await {
-///     eprintln!("{lost}"); // "lost the lease: it could not be renewed for 10 s"
-///     std::process::exit(1);
-/// }
-/// # }
-/// ```
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Lost {
     /// The lease could not be renewed for this many seconds.

@@ -32,8 +32,8 @@ pub const IDLE: Duration = Duration::from_secs(30);
 /// The connections for writes.
 pub type Connections = BoxCloneSyncService<Request<Body>, Response<Answer>, BoxError>;
 
-/// The connections that this connector makes. Each of them must have a [gate](crate::connect::gate()), which has an example. Each request must
-/// have a [`WritePermit`] as an extension, which [`Write::send`](crate::Write::send) adds.
+/// The connections that this connector makes. Each of them must have a [gate](crate::connect::gate()). Each request must have a
+/// [`WritePermit`] as an extension, which [`Write::send`](crate::Write::send) adds.
 pub fn pool<C>(connector: C) -> Connections
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,

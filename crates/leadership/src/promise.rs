@@ -25,14 +25,6 @@ use super::{
 };
 
 /// The rules that a test can replace.
-///
-/// ```
-/// use leadership::{Candidate, promise::Rules};
-///
-/// // A leader that releases the lease while its writes may still take effect: attack E7 shows what happens.
-/// let mut candidate = Candidate::new("default", "my-operator", "replica-1");
-/// candidate.rules = Rules { may_release: |_| true, ..Rules::default() };
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// How long the Lease must be seen unchanged before it is free, from this process's lease duration and the written one.

@@ -21,18 +21,6 @@ pub use self::kube_leader_election::KubeLeaderElection;
 const MANAGER: &str = "leadership";
 
 /// What a write of the Lease does.
-///
-/// ```
-/// use leadership::Change;
-///
-/// // For the label of a metric.
-/// let label = |change| match change {
-///     Change::Take => "take",
-///     Change::Renew => "renew",
-///     Change::Release => "release",
-/// };
-/// # assert_eq!(label(Change::Take), "take");
-/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Change {
     /// This process becomes the holder.

@@ -17,13 +17,6 @@ use crate::{Timing, Write, env::Env, lock};
 pub const MAY_LAND: SignedDuration = SignedDuration::from_secs(60);
 
 /// A term of leadership.
-///
-/// ```
-/// use leadership::{Leadership, env::Env};
-///
-/// let term = Leadership::always(Env::system()).term().unwrap();
-/// assert_eq!((term.number, term.ends), (1, None));
-/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Term {
     /// Counts the terms of this process from 1.
@@ -181,18 +174,6 @@ pub struct Unfinished {
 }
 
 /// The writing side of a [`Leadership`]: its owner, usually an [`Election`](crate::Election), decides whether this process leads.
-///
-/// ```
-/// use leadership::{LeaderState, env::Env};
-///
-/// let mut state = LeaderState::vacant(Env::system());
-/// let leadership = state.leadership();
-/// assert!(!leadership.is_leader());
-/// state.begin(None);
-/// assert!(leadership.is_leader());
-/// state.resign();
-/// assert!(!leadership.is_leader());
-/// ```
 #[derive(Debug)]
 pub struct LeaderState {
     terms: u64,

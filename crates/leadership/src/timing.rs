@@ -39,15 +39,6 @@ impl Default for Timing {
 }
 
 /// Why durations do not fit together.
-///
-/// ```
-/// use std::time::Duration;
-/// use leadership::{Timing, TimingError};
-///
-/// let [lease, deadline, period] = [15, 20, 2].map(Duration::from_secs);
-/// let error = Timing::new(lease, deadline, period).unwrap_err();
-/// assert_eq!(error, TimingError::Deadline(lease, deadline));
-/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TimingError {

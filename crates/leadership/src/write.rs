@@ -192,15 +192,6 @@ fn with_timeout(request: Request<Body>, server_timeout: i128) -> Result<Request<
 }
 
 /// The permission to send one request. [`Write::send`] adds it to the request's extensions, where the gate of the connection finds it.
-///
-/// ```
-/// use leadership::{WritePermit, promise::Rules};
-///
-/// // A gate that lets every byte pass: attack E1 shows what happens.
-/// let open: fn(&WritePermit) -> bool = |_| true;
-/// let rules = Rules { may_leave: open, ..Rules::default() };
-/// # drop(rules);
-/// ```
 #[derive(Clone, Debug)]
 pub struct WritePermit {
     leadership: Leadership,

@@ -135,6 +135,7 @@ fn a_read_of_an_older_version_is_an_error() {
         let older = lease(uid, 8, json!({ "holderIdentity": "a", "leaseDurationSeconds": 15 }));
         let result = story.observation.read(Some(older), 9, story.now);
         assert_eq!(result, Err(WentBack { known: 9, read: 8 }), "the cluster is older than it was");
+        assert!(result.unwrap_err().to_string().contains("went back from 9 to 8"));
     }
 }
 

@@ -17,13 +17,6 @@ use super::{Change, LeaseWrite, Store};
 use crate::Candidate;
 
 /// Writes the Lease with `kube-leader-election`.
-///
-/// ```
-/// use leadership::{Candidate, KubeLeaderElection};
-///
-/// let mut candidate = Candidate::new("default", "my-operator", "replica-1");
-/// candidate.store = std::sync::Arc::new(KubeLeaderElection);
-/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KubeLeaderElection;
 
