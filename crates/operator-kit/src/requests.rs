@@ -1,4 +1,5 @@
-//! Builds the requests of controllers, except watches and lists. It sends none.
+//! Builds the requests of controllers, except watches and lists. It sends none. Each function fails if the key makes no valid path, or the
+//! body cannot be encoded.
 
 use std::borrow::Cow;
 
@@ -34,28 +35,16 @@ fn with_body(builder: http::request::Builder, content_type: &str, body: &impl Se
 }
 
 /// Reads an object, consistently.
-///
-/// # Errors
-///
-/// If the key makes no valid path, or the body cannot be encoded. This applies to all functions here.
 pub fn get<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> Built {
     Request::get(object::<K>(key)).body(Vec::new()).map_err(request::Error::BuildRequest)
 }
 
 /// Creates an object. The API server rejects unknown fields instead of dropping them. It answers with the metadata alone.
-///
-/// # Errors
-///
-/// As [`get`].
 pub fn create<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Serialize) -> Built {
     post::<K>(namespace, manifest, "")
 }
 
 /// Asks whether an object would be created, and creates none.
-///
-/// # Errors
-///
-/// As [`get`].
 pub fn dry_run<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Serialize) -> Built {
     post::<K>(namespace, manifest, "&dryRun=All")
 }
@@ -67,10 +56,6 @@ fn post<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Serializ
 }
 
 /// Deletes the object of this name, if it has this UID and this resourceVersion.
-///
-/// # Errors
-///
-/// As [`get`].
 pub fn delete<K: Resource<DynamicType = ()>>(key: &ObjectKey, uid: Option<&str>, version: Option<u64>) -> Built {
     let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
     if let Some(uid) = uid {
@@ -83,10 +68,6 @@ pub fn delete<K: Resource<DynamicType = ()>>(key: &ObjectKey, uid: Option<&str>,
 }
 
 /// Changes an object by a merge patch.
-///
-/// # Errors
-///
-/// As [`get`].
 pub fn merge<K: Resource<DynamicType = ()>>(key: &ObjectKey, patch: &Value) -> Built {
     let request = Request::patch(format!("{}?fieldManager={OPERATOR}", object::<K>(key)));
     with_body(request, "application/merge-patch+json", patch)
@@ -94,10 +75,6 @@ pub fn merge<K: Resource<DynamicType = ()>>(key: &ObjectKey, patch: &Value) -> B
 
 /// Applies the status of an object if it has this resourceVersion. The UID is not enough: the API server ignores it in a status apply, and
 /// would write to a recreated object of the same name.
-///
-/// # Errors
-///
-/// As [`get`].
 pub fn apply_status<K: Resource<DynamicType = ()>>(
     key: &ObjectKey,
     uid: &str,

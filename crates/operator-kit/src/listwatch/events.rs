@@ -24,10 +24,6 @@ const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
 /// Requests a watch, and returns its events.
-///
-/// # Errors
-///
-/// If the API server is not reached, or returns an error.
 pub async fn events<T: Watched>(
     reader: &Reader,
     request: Request<Vec<u8>>,

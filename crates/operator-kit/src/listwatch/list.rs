@@ -43,10 +43,6 @@ pub(super) struct ListMeta {
 
 /// Reads a whole collection, page by page. Returns the objects that `keep` accepts, all as of the returned version. A page with too many
 /// bytes is requested again with fewer objects.
-///
-/// # Errors
-///
-/// When a page cannot be read.
 pub async fn list<T: Watched>(
     reader: &Reader,
     source: &Source,

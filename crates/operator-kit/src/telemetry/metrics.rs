@@ -83,10 +83,6 @@ impl Metrics {
     }
 
     /// All metrics, as text in this format.
-    ///
-    /// # Errors
-    ///
-    /// When a metric cannot be written as text.
     pub fn text(&self, format: Format) -> Result<String, fmt::Error> {
         let now = self.env.now();
         for queue in lock(&self.known).values() {
