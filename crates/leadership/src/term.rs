@@ -10,7 +10,7 @@ use futures::{Stream, stream};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 
-use crate::{Timing, Write, env::Env, lock};
+use crate::{Timing, env::Env, lock};
 
 /// How long a request can still take effect after it was sent: the API server's own limit, counted from the moment its first filter
 /// receives the request. The promise does not cover the time before that, in a proxy, a load balancer or in front of a stopped API server.
@@ -112,11 +112,6 @@ impl Leadership {
     /// Whether this process leads now.
     pub fn is_leader(&self) -> bool {
         self.term().is_some()
-    }
-
-    /// Begins a write, if this process leads and the write has time to end before the lease can.
-    pub fn begin_write(&self) -> Option<Write> {
-        Write::begin(self)
     }
 
     /// Waits until this process leads.

@@ -131,9 +131,10 @@ pub struct Write {
     is_answered: bool,
 }
 
-impl Write {
-    pub(crate) fn begin(leadership: &Leadership) -> Option<Self> {
-        let (term, now) = (leadership.term()?, leadership.env.now());
+impl Leadership {
+    /// Begins a write, if this process leads and the write has time to end before the lease can.
+    pub fn begin_write(&self) -> Option<Write> {
+        let (term, now) = (self.term()?, self.env.now());
         let left = |ends: Ends| ends.writes.duration_since(now).saturating_sub(ends.slack());
         let timeout = term.ends.map_or(WRITE_TIMEOUT, left).min(WRITE_TIMEOUT);
         let server_timeout = (timeout - ERROR_MARGIN.min(timeout / 8)).as_millis();
@@ -141,12 +142,13 @@ impl Write {
             // The API server reads 0 as no limit.
             return None;
         }
-        lock(&leadership.unfinished).under_way += 1;
-        let permit =
-            WritePermit { leadership: leadership.clone(), number: term.number, timeout, has_left: Arc::default() };
+        lock(&self.unfinished).under_way += 1;
+        let permit = WritePermit { leadership: self.clone(), number: term.number, timeout, has_left: Arc::default() };
         Some(Write { permit, server_timeout, sent: now, is_answered: false })
     }
+}
 
+impl Write {
     /// Sends the request once, and returns the answer. The request ends, here and on the API server, before the term does.
     ///
     /// # Errors
