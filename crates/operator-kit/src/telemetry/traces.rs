@@ -9,11 +9,11 @@ use std::{thread, time::Duration};
 use opentelemetry::{KeyValue, trace::TracerProvider as _};
 use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider, SpanExporter};
 use tokio::{runtime, sync::oneshot};
+use tower::BoxError;
 use tracing::{info, warn};
 
 use super::resource::Resource;
 use crate::text::{in_full, shown};
-use collector::TracesError;
 use settings::Settings;
 
 /// How long the process waits at its end for the last spans to be sent.
@@ -33,11 +33,11 @@ impl Traces {
         let settings = settings::read(variable)?;
         Traces::send(&settings, resource)
             .inspect(|_| info!(endpoint = shown(&settings.endpoint), protocol = ?settings.protocol, "sending traces"))
-            .inspect_err(|error| warn!(error = in_full(error), "cannot create the exporter; sending no traces"))
+            .inspect_err(|error| warn!(error = in_full(&**error), "cannot create the exporter; sending no traces"))
             .ok()
     }
 
-    fn send(settings: &Settings, resource: &Resource) -> Result<Self, TracesError> {
+    fn send(settings: &Settings, resource: &Resource) -> Result<Self, BoxError> {
         let batch =
             BatchConfigBuilder::default().with_max_queue_size(settings.queue).with_scheduled_delay(settings.delay);
         let (exporter, keeps_sending) = exporter_with_thread(settings)?;
@@ -64,12 +64,13 @@ impl Traces {
 }
 
 /// An exporter, and a thread for its connections that ends when the returned sender is dropped.
-fn exporter_with_thread(settings: &Settings) -> Result<(impl SpanExporter + use<>, oneshot::Sender<()>), TracesError> {
-    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+fn exporter_with_thread(settings: &Settings) -> Result<(impl SpanExporter + use<>, oneshot::Sender<()>), BoxError> {
+    let not_started = |error| format!("the thread that sends traces cannot be started: {error}");
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(not_started)?;
     let guard = runtime.enter();
     let exporter = collector::exporter(settings)?;
     drop(guard);
     let (keeps_sending, ended) = oneshot::channel();
-    thread::Builder::new().name("traces".to_owned()).spawn(move || runtime.block_on(ended))?;
+    thread::Builder::new().name("traces".to_owned()).spawn(move || runtime.block_on(ended)).map_err(not_started)?;
     Ok((exporter, keeps_sending))
 }

@@ -15,7 +15,7 @@ use http::{Request, Response};
 use hyper_util::client::legacy::connect::HttpConnector;
 use kube::{Config, client::ConfigExt};
 use opentelemetry_http::{Bytes, HttpClient, HttpError, hyper::HyperClient};
-use opentelemetry_otlp::{ExporterBuildError, Protocol, WithExportConfig, WithHttpConfig, WithTonicConfig};
+use opentelemetry_otlp::{Protocol, WithExportConfig, WithHttpConfig, WithTonicConfig};
 use opentelemetry_sdk::{
     Resource,
     error::{OTelSdkError, OTelSdkResult},
@@ -23,27 +23,14 @@ use opentelemetry_sdk::{
 };
 use tokio::runtime::Handle;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tower::BoxError;
 use tracing::{info, warn};
 
 use super::settings::Settings;
 use crate::{lock, text::in_full};
 
-#[derive(Debug, thiserror::Error)]
-pub enum TracesError {
-    #[error("OTEL_EXPORTER_OTLP_CERTIFICATE: {0} cannot be read")]
-    Certificate(String, #[source] std::io::Error),
-    #[error("the thread that sends traces cannot be started")]
-    Thread(#[from] std::io::Error),
-    #[error("TLS to the collector cannot be set up")]
-    Tls(#[source] kube::Error),
-    #[error("gRPC to the collector cannot be set up")]
-    Grpc(#[from] tonic::transport::Error),
-    #[error(transparent)]
-    Exporter(#[from] ExporterBuildError),
-}
-
 /// Makes the exporter for these settings. It adds the headers from the variables by itself.
-pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, TracesError> {
+pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, BoxError> {
     let builder = opentelemetry_otlp::SpanExporter::builder();
     let cause = Cause::default();
     let exporter = match settings.protocol {
@@ -68,17 +55,18 @@ pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, Traces
 type Cause = Arc<Mutex<Option<String>>>;
 
 /// The connection for gRPC. It opens when needed, also after it broke.
-fn channel(settings: &Settings) -> Result<Channel, TracesError> {
+fn channel(settings: &Settings) -> Result<Channel, BoxError> {
     let mut endpoint = Endpoint::from(settings.endpoint.clone());
     if settings.is_by_tls() {
-        let tls = ClientTlsConfig::new();
-        endpoint = endpoint.tls_config(match &settings.certificate {
+        let tls = match &settings.certificate {
             Some(file) => {
-                let unreadable = |error| TracesError::Certificate(file.clone(), error);
-                tls.ca_certificate(Certificate::from_pem(std::fs::read(file).map_err(unreadable)?))
+                let unreadable = |error| format!("OTEL_EXPORTER_OTLP_CERTIFICATE: {file} cannot be read: {error}");
+                ClientTlsConfig::new().ca_certificate(Certificate::from_pem(std::fs::read(file).map_err(unreadable)?))
             }
-            None => tls.with_enabled_roots(),
-        })?;
+            None => ClientTlsConfig::new().with_enabled_roots(),
+        };
+        let failed = |error| format!("gRPC to the collector cannot be set up: {}", in_full(&error));
+        endpoint = endpoint.tls_config(tls).map_err(failed)?;
     }
     let endpoint = endpoint.timeout(settings.timeout).connect_timeout(settings.timeout);
     Ok(endpoint.connect_with_connector_lazy(tcp(settings.timeout)))
@@ -103,12 +91,13 @@ struct Http {
 }
 
 impl Http {
-    fn new(settings: &Settings, cause: Cause) -> Result<Self, TracesError> {
+    fn new(settings: &Settings, cause: Cause) -> Result<Self, BoxError> {
         let client: Arc<dyn HttpClient> = if settings.is_by_tls() {
             // kube's TLS connector is not specific to Kubernetes.
             let mut config = Config::new(http::Uri::default());
             config.root_cert_file = settings.certificate.clone().map(PathBuf::from);
-            let connector = config.rustls_https_connector().map_err(TracesError::Tls)?;
+            let failed = |error| format!("TLS to the collector cannot be set up: {}", in_full(&error));
+            let connector = config.rustls_https_connector().map_err(failed)?;
             Arc::new(HyperClient::new(connector, settings.timeout, None))
         } else {
             Arc::new(HyperClient::with_default_connector(settings.timeout, None))
@@ -265,6 +254,9 @@ mod tests {
     async fn a_certificate_that_cannot_be_read_is_named() {
         let settings = by_tls("grpc", "localhost:4317", Some("/nowhere/ca.crt"));
         let error = exporter(&settings).map(drop).unwrap_err().to_string();
-        assert_eq!(error, "OTEL_EXPORTER_OTLP_CERTIFICATE: /nowhere/ca.crt cannot be read");
+        assert_eq!(
+            error,
+            "OTEL_EXPORTER_OTLP_CERTIFICATE: /nowhere/ca.crt cannot be read: No such file or directory (os error 2)"
+        );
     }
 }
