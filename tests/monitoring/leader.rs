@@ -17,7 +17,7 @@ pub fn exposes(format: Format) -> String {
     fleet_metrics::register(&metrics, move || Some(figures.clone()));
     Others::new("here".to_owned(), &metrics);
     for name in ["podset", "mycustomresource"] {
-        metrics.controller(name).reconciling().ended(Outcome::Success, None);
+        metrics.controller(name).reconciling().ended(Outcome::SUCCESS, None);
         metrics.queue(name);
     }
     metrics.text(format).expect("the metrics are text")

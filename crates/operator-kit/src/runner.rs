@@ -83,10 +83,10 @@ impl Next {
     /// The outcome of a reconcile that returned this at `now`.
     fn outcome(self, now: Timestamp) -> Outcome {
         match self {
-            Next::Resync | Next::Never => Outcome::Success,
-            Next::At(when) if when <= now => Outcome::Requeue,
-            Next::At(_) => Outcome::RequeueAfter,
-            Next::Retry(_) => Outcome::Error,
+            Next::Resync | Next::Never => Outcome::SUCCESS,
+            Next::At(when) if when <= now => Outcome::REQUEUE,
+            Next::At(_) => Outcome::REQUEUE_AFTER,
+            Next::Retry(_) => Outcome::ERROR,
         }
     }
 }
@@ -274,8 +274,8 @@ async fn reconcile<C: Controller>(
         let next = controller.reconcile(&key, trigger).await;
         let now = env.now();
         let outcome = next.outcome(now);
-        spans::record("outcome", outcome.label());
-        if outcome == Outcome::Error {
+        spans::record("outcome", outcome.0);
+        if outcome == Outcome::ERROR {
             // The SDK keeps the larger description, so an empty one replaces none.
             spans::failed("");
         }

@@ -220,12 +220,12 @@ fn the_next_step_determines_the_outcome() {
     let now = Timestamp::UNIX_EPOCH;
     let later = now + SignedDuration::from_secs(1);
     for (next, expected) in [
-        (Next::Resync, Outcome::Success),
-        (Next::Never, Outcome::Success),
-        (Next::At(now), Outcome::Requeue),
-        (Next::At(later), Outcome::RequeueAfter),
-        (Next::Retry(later), Outcome::Error),
-        (Next::Retry(now), Outcome::Error),
+        (Next::Resync, Outcome::SUCCESS),
+        (Next::Never, Outcome::SUCCESS),
+        (Next::At(now), Outcome::REQUEUE),
+        (Next::At(later), Outcome::REQUEUE_AFTER),
+        (Next::Retry(later), Outcome::ERROR),
+        (Next::Retry(now), Outcome::ERROR),
     ] {
         assert_eq!(next.outcome(now), expected, "{next:?}");
     }

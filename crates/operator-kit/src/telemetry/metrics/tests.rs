@@ -121,10 +121,10 @@ async fn reconciles_are_timed_and_counted_by_how_they_end() {
     let controller = metrics.controller("podset");
     controller.set_max_concurrent(64);
     for (outcome, label) in [
-        (Outcome::Success, "success"),
-        (Outcome::Error, "error"),
-        (Outcome::Requeue, "requeue"),
-        (Outcome::RequeueAfter, "requeue_after"),
+        (Outcome::SUCCESS, "success"),
+        (Outcome::ERROR, "error"),
+        (Outcome::REQUEUE, "requeue"),
+        (Outcome::REQUEUE_AFTER, "requeue_after"),
     ] {
         let reconciling = controller.reconciling();
         assert_eq!(value(&metrics, r#"controller_runtime_active_workers{controller="podset"}"#), 1.0);

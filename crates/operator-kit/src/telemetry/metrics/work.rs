@@ -55,31 +55,21 @@ pub(super) fn registered<M: Metric + Clone>(registry: &mut Registry, name: &str,
     metric
 }
 
-/// The result of a reconcile, as in controller-runtime.
+/// The result of a reconcile, named as in controller-runtime.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Outcome {
-    /// Nothing is left to do.
-    Success,
-    /// Something failed and will be retried.
-    Error,
-    /// There is more to do now.
-    Requeue,
-    /// There is more to do later.
-    RequeueAfter,
-}
+pub struct Outcome(pub(crate) &'static str);
 
 impl Outcome {
-    const ALL: [Outcome; 4] = [Outcome::Success, Outcome::Error, Outcome::Requeue, Outcome::RequeueAfter];
+    /// Nothing is left to do.
+    pub const SUCCESS: Outcome = Outcome("success");
+    /// Something failed and will be retried.
+    pub const ERROR: Outcome = Outcome("error");
+    /// There is more to do now.
+    pub const REQUEUE: Outcome = Outcome("requeue");
+    /// There is more to do later.
+    pub const REQUEUE_AFTER: Outcome = Outcome("requeue_after");
 
-    /// Its name.
-    pub fn label(self) -> &'static str {
-        match self {
-            Outcome::Success => "success",
-            Outcome::Error => "error",
-            Outcome::Requeue => "requeue",
-            Outcome::RequeueAfter => "requeue_after",
-        }
-    }
+    const ALL: [Outcome; 4] = [Outcome::SUCCESS, Outcome::ERROR, Outcome::REQUEUE, Outcome::REQUEUE_AFTER];
 }
 
 #[derive(Clone)]
@@ -109,8 +99,8 @@ impl Controllers {
 
     pub(super) fn controller(&self, name: &'static str, env: Env) -> ControllerMetrics {
         let controller = ("controller", Cow::Borrowed(name));
-        let counter = |outcome: Outcome| {
-            let labels = [controller.clone(), ("result", Cow::Borrowed(outcome.label()))];
+        let counter = |Outcome(name)| {
+            let labels = [controller.clone(), ("result", Cow::Borrowed(name))];
             self.total.get_or_create_owned(&labels)
         };
         let labels = [controller.clone()];
@@ -164,7 +154,7 @@ impl Reconciling {
         for (_, count) in Outcome::ALL.iter().zip(total).filter(|(counted, _)| **counted == outcome) {
             count.inc();
         }
-        if outcome == Outcome::Error {
+        if outcome == Outcome::ERROR {
             errors.inc();
         }
         let exemplar = span.and_then(|span| span.exported_trace()).map(|trace| [("trace_id", trace)]);
