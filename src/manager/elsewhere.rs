@@ -130,12 +130,12 @@ impl Search {
                 continue;
             }
             let held_by = spec.holder_identity.clone().filter(|holder| !holder.is_empty());
-            let is_given_back = held_by.is_none();
+            let is_released = held_by.is_none();
             let holder = held_by.unwrap_or_else(|| "nobody".to_owned());
             let patience = self.patience(&spec);
             let other = Elsewhere { namespace: namespace.clone(), name: self.name.clone(), holder };
             let (first, since) = seen.entry(namespace).or_insert_with(|| (spec.clone(), now));
-            if *first != spec && is_given_back {
+            if *first != spec && is_released {
                 // It was released: for good, or the next leader is starting.
                 (*first, *since) = (spec, now);
             } else if *first != spec {

@@ -71,7 +71,7 @@ async fn look(batch: Batch<'_>, looks: Vec<Look>, state: &mut SetState, done: &m
             true
         }
         Err(error) => {
-            warn!(pod = %look.key, error, "cannot read a pod to learn whether an earlier request took effect");
+            warn!(pod = %look.key, error, "cannot read a pod to learn whether it exists");
             done.has_failed = true;
             // A single pod that cannot be read does not stop the other reads. A second failure does.
             failures += 1;

@@ -100,7 +100,7 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
             ConstGauge::new(*count).encode(rollouts.encode_family(&[("state", *state)])?)?;
         }
         let available = "Number of pods of PodSets that are Pending or Running and not being deleted";
-        let refused = "Number of PodSets with pods that the API server does not create or delete";
+        let refused = "Number of PodSets for which creates or deletes of pods are rejected or get no answer";
         let terminating = "Number of pods of PodSets that are being deleted and have not finished yet";
         let counts = [
             ("podset_sets_refused", refused, figures.refused),

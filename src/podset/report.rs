@@ -103,7 +103,7 @@ fn create_rejected(context: &Context, set: &Set, rejected: Rejection, state: &mu
         }
         state.retry.give_up(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
     } else if is_news {
-        warn!(set = %set.key, reason = rejected.message, "the API server rejects new pods");
+        warn!(set = %set.key, reason = rejected.message, "cannot create pods");
     }
     state.reports.rejected_create = Some(rejected);
 }

@@ -160,6 +160,11 @@ impl SetState {
     pub fn has_pending_strays(&self) -> bool {
         self.fates.strays.keys().any(|uid| !self.retry.rejected.contains(uid))
     }
+
+    /// Whether a former leader reported this failure: the status has it, and this process has not changed pods of the set yet.
+    pub fn inherits_failure(&self, set: &Set, reason: &str) -> bool {
+        self.live.is_none() && set.reports_failure(reason)
+    }
 }
 
 /// Writes whose effect is unknown. The promise rests on them: whatever may live counts.

@@ -20,7 +20,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
-{{/* The rights of the controllers in the namespaces that they watch. */}}
+{{/* The permissions of the controllers in the namespaces that they watch. */}}
 {{- define "podset-operator.rules" -}}
 - apiGroups: [""]
   resources: [pods]
@@ -44,7 +44,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [app.example.com]
   resources: [podsets/finalizers]
   verbs:
-    - update # set blockOwnerDeletion in the pods' owner reference, which OpenShift rejects without this right
+    - update # set blockOwnerDeletion in the pods' owner reference, which OpenShift rejects without this permission
 - apiGroups: [apps]
   resources: [controllerrevisions]
   verbs:

@@ -183,11 +183,14 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
             done.has_failed = true;
             let reason = &rejection.message;
             // Only a repeated failure is reported: the first may have been a short outage, but a webhook may never answer.
-            if state.fates.creates.contains_key(&name) || set.reports_failure(status::FAILED_CREATE) {
+            let is_repeated = state.fates.creates.contains_key(&name);
+            if is_repeated {
                 debug!(set = %set.key, pod = name, reason, may_take_effect = may_land, "creating a pod failed again");
-                done.rejected_create = Some(rejection);
             } else {
                 warn!(set = %set.key, pod = name, reason, may_take_effect = may_land, "creating a pod failed");
+            }
+            if is_repeated || state.inherits_failure(set, status::FAILED_CREATE) {
+                done.rejected_create = Some(rejection);
             }
             if may_land {
                 state.fates.create_unanswered(&name, now);

@@ -41,7 +41,7 @@ pub async fn delete(mut batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut 
     batch.first += state.retry.rejected.count().min(MAX_EXTRA);
     let send = |deletion: Deletion| async move { (delete_one(batch, &deletion).await, deletion) };
     let is_going = |deletion: &Deletion| state.fates.is_going(&deletion.uid);
-    let is_reported = batch.set.reports_failure(status::FAILED_DELETE);
+    let is_reported = state.inherits_failure(batch.set, status::FAILED_DELETE);
     let have_failed = is_reported || state.retry.rejected.message().is_some() || deletions.iter().any(is_going);
     let handle = |(deleted, deletion)| handle(batch, (deleted, deletion), have_failed, state, done);
     batch.slow_start(deletions, send, handle).await;

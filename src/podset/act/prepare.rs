@@ -133,7 +133,7 @@ pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mu
     }
     let (wait, is_news) = preparation.failures.note(&message, BACKOFF);
     let env = &batch.context.env;
-    warn_once!(is_news, set = %batch.set.key, revision = %revision, error = message, "a rollout is on hold, because its template could not be prepared");
+    warn_once!(is_news, set = %batch.set.key, revision = %revision, error = message, "cannot prepare a template; its rollout is on hold");
     let again = env.now() + env.jittered(wait, 0.1);
     preparation.failed = Some(Box::new(FailedPreparation { revision: *revision, message, is_invalid, again }));
 }

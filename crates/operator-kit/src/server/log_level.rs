@@ -20,7 +20,7 @@ const ACCESS: Access = Access { verb: "put", path: "/log-level" };
 /// The most bytes of the directives: more than enough, and little memory for each connection.
 const LONGEST: usize = 4 * 1024;
 
-/// Serves `/log-level`. Every request needs the right, which `reviews` knows.
+/// Serves `/log-level`. `reviews` asks the API server whether a caller may `put` this path.
 pub fn router(level: Level, reviews: Client, env: Env) -> Router {
     let gate = Gate::new(ACCESS, reviews, env);
     let route = put(set).get(show).layer(DefaultBodyLimit::max(LONGEST));

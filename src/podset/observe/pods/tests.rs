@@ -8,15 +8,14 @@ use crate::podset::testing::{self, PodBuilder};
 mod arrival;
 mod sight;
 
-/// A cache whose watch has reached this resourceVersion.
-/// The cache of a leader.
+/// The cache of a leader whose watch has reached this resourceVersion.
 fn cache(pods: impl IntoIterator<Item = PodBuilder>, version: u64) -> Pods {
     let mut cache = standby(pods, version);
     cache.begin_term();
     cache
 }
 
-/// The cache of a standby.
+/// The same of a standby.
 fn standby(pods: impl IntoIterator<Item = PodBuilder>, version: u64) -> Pods {
     let mut cache = Pods::new(CacheRules::default());
     let items = pods.into_iter().map(|pod| pod.0).collect();
