@@ -349,9 +349,10 @@ impl Tries {
         free_from.map_or(now, |free| free.min(silent_at)).max(not_before)
     }
 
-    /// When this candidate may take the Lease. If its last write got no answer, it waits one period longer, to let others go first.
+    /// When this candidate may take the Lease. If the Lease names it, because the answer to its write was lost, it waits one period longer,
+    /// to let others go first.
     fn free_from(seen: &Observation, period: SignedDuration) -> Option<Timestamp> {
-        let handicap = if seen.in_doubt { period } else { SignedDuration::ZERO };
+        let handicap = if seen.names_us() { period } else { SignedDuration::ZERO };
         seen.frees_at().map(|free| free.saturating_add(handicap).unwrap_or(Timestamp::MAX))
     }
 }
@@ -415,10 +416,17 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_with_an_unanswered_write_waits_longer() {
-        let mut in_doubt = seen();
-        in_doubt.writes();
-        let free = |seen: &Observation| Tries::free_from(seen, PERIOD).unwrap();
-        assert_eq!(free(&in_doubt).duration_since(free(&seen())), PERIOD);
+    fn a_candidate_whose_write_got_no_answer_waits_longer() {
+        let lease = |holder: &str| {
+            let spec = json!({ "holderIdentity": holder, "leaseDurationSeconds": 5 });
+            let metadata = json!({ "uid": "u", "resourceVersion": "8" });
+            serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
+        };
+        let free = |holder: &str| {
+            let mut seen = seen();
+            seen.watched(lease(holder), second(1));
+            Tries::free_from(&seen, PERIOD).unwrap()
+        };
+        assert_eq!(free("us").duration_since(free("other")), PERIOD);
     }
 }

@@ -45,8 +45,6 @@ pub struct Observation {
     pub(crate) holder_duration: Option<SignedDuration>,
     /// The UID of the Lease that this process took.
     taken_uid: Option<String>,
-    /// Whether the last write may still take effect: it got no clear response, and no other process was seen to write the Lease since.
-    pub(crate) in_doubt: bool,
 }
 
 impl Observation {
@@ -61,7 +59,6 @@ impl Observation {
             highest: 0,
             holder_duration: None,
             taken_uid: None,
-            in_doubt: false,
         }
     }
 
@@ -100,29 +97,13 @@ impl Observation {
         Ok(())
     }
 
-    /// This process is about to write the Lease.
-    pub fn writes(&mut self) {
-        self.in_doubt = true;
-    }
-
-    /// The API server rejected the write for certain.
-    pub fn rejected(&mut self) {
-        self.in_doubt = false;
-    }
-
     /// The API server answered the write with this Lease, which names this process.
     pub fn wrote(&mut self, lease: Lease, now: Timestamp) {
-        self.in_doubt = false;
         self.taken_uid = Some(lease.metadata.uid.clone().unwrap_or_default());
         self.watched(lease, now);
     }
 
     fn see(&mut self, lease: Lease, now: Timestamp) {
-        // After a write by another process, the unanswered update of this one fails: it carries the version that it replaces. A create
-        // carries none and may still succeed, but `in_doubt` only decides which candidate lets others go first.
-        if version(&lease) > self.highest && holder(&lease) != Some(self.identity.as_str()) {
-            self.in_doubt = false;
-        }
         self.highest = version(&lease);
         if is_released(&lease) {
             self.holder_duration = None;
@@ -147,12 +128,15 @@ impl Observation {
         self.latest.as_ref()?.0.as_ref()
     }
 
+    /// Whether the Lease names this process.
+    pub fn names_us(&self) -> bool {
+        self.lease().is_some_and(|lease| holder(lease) == Some(&self.identity))
+    }
+
     /// Whether the latest state is the Lease that this process took, and still names it.
     pub fn is_ours(&self) -> bool {
-        self.lease().is_some_and(|lease| {
-            let uid = lease.metadata.uid.as_deref().unwrap_or_default();
-            holder(lease) == Some(self.identity.as_str()) && self.taken_uid.as_deref() == Some(uid)
-        })
+        let uid = self.lease().map(|lease| lease.metadata.uid.as_deref().unwrap_or_default());
+        self.names_us() && uid == self.taken_uid.as_deref()
     }
 
     /// Whether there is no Lease.

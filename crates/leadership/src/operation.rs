@@ -11,7 +11,7 @@ use kube::Client;
 
 use crate::{
     Candidate, Change, LeaseWrite,
-    answer::{is_absent, is_rejection},
+    answer::is_absent,
     lease::{holder, version},
     lock,
     observation::{Observation, WentBack},
@@ -114,7 +114,6 @@ impl Operations {
         let Candidate { identity, env, rules, store, .. } = &self.candidate;
         let (sent, before) = (env.now(), read.as_ref().map_or(0, version));
         let write = LeaseWrite { change, version: read.as_ref().and_then(rules.version), read };
-        lock(&self.observation).writes();
         match store.write(&self.client, &self.candidate, write).await {
             Ok(_) if change == Change::Release => Ok(Some(sent)),
             // Other candidates cannot see such a write.
@@ -129,12 +128,7 @@ impl Operations {
             Ok(_) => Err(OperationError::Unexpected(
                 "the API server accepted the write of the Lease, but answered with a Lease of another holder",
             )),
-            Err(error) => {
-                if matches!(&error, kube::Error::Api(status) if is_rejection(status.code)) {
-                    lock(&self.observation).rejected();
-                }
-                Err(error.into())
-            }
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -173,18 +173,3 @@ fn the_lease_is_ours_from_our_write_until_another_state_is_seen() {
     story.absent(7);
     assert!(!story.observation.is_ours());
 }
-
-#[test]
-fn a_write_is_in_doubt_until_another_write_is_seen() {
-    let mut story = Story::begin();
-    story.watched(held(5, "a", 15)).after(15).observation.writes();
-    story.observation.read(Some(held(5, "a", 15)), 5, story.now).unwrap();
-    assert!(story.observation.in_doubt, "our write may still be in transit");
-    story.watched(held(6, "us", 15));
-    assert!(story.observation.in_doubt, "our write was executed, but got no response");
-    story.watched(held(7, "b", 15));
-    assert!(!story.observation.in_doubt);
-    story.observation.writes();
-    story.watched(released(8));
-    assert!(!story.observation.in_doubt);
-}
