@@ -161,26 +161,21 @@ impl Index {
         (known.uid == resource.uid).then_some(pace)
     }
 
-    /// Applies a change of pods, of which only the keys count. Returns the resources to reconcile.
+    /// Applies a change of pods, of which only the keys count. Returns the resources to reconcile: after a list, all of them.
     pub fn apply_pods(&mut self, scope: &Scope, change: Change<impl Into<ObjectKey>>) -> Vec<ObjectKey> {
-        let mut changed = BTreeSet::new();
-        let mut is_complete_now = false;
-        match change {
+        let changed = match change {
             Change::Snapshot { items, .. } => {
-                is_complete_now = self.unlisted.remove(scope) && self.unlisted.is_empty();
-                let listed: HashSet<ObjectKey> = items.into_iter().map(Into::into).collect();
-                let known = self.pods.iter().map(|(name, namespace)| ObjectKey::new(namespace.clone(), name.clone()));
-                let gone: Vec<_> = known.filter(|key| in_scope(scope, key) && !listed.contains(key)).collect();
-                gone.into_iter().for_each(|key| self.vanished(key, &mut changed));
-                listed.into_iter().for_each(|key| self.appeared(key, &mut changed));
+                self.unlisted.remove(scope);
+                self.pods.retain(|(_, namespace)| scope.as_ref().is_some_and(|scope| scope != namespace));
+                for pod in items {
+                    self.appeared(pod.into());
+                }
+                return self.keys();
             }
-            Change::Applied(pod) => self.appeared(pod.into(), &mut changed),
-            Change::Deleted(pod) => self.vanished(pod.into(), &mut changed),
-            Change::Progress(_) => {}
-        }
-        if is_complete_now {
-            return self.by_friend.iter().map(|(_, key)| key.clone()).collect();
-        }
+            Change::Applied(pod) => self.appeared(pod.into()),
+            Change::Deleted(pod) => self.vanished(pod.into()),
+            Change::Progress(_) => None,
+        };
         changed.iter().flat_map(|name| self.waiting_for(name)).cloned().collect()
     }
 
@@ -190,18 +185,18 @@ impl Index {
         from.take_while(move |(friend, _)| friend == name).map(|(_, key)| key)
     }
 
-    fn appeared(&mut self, ObjectKey { mut namespace, name }: ObjectKey, changed: &mut BTreeSet<Arc<str>>) {
-        if !self.exists(&name) {
-            changed.insert(name.clone());
-        }
+    /// Adds a pod. Returns its name if it is the first of this name.
+    fn appeared(&mut self, ObjectKey { mut namespace, name }: ObjectKey) -> Option<Arc<str>> {
+        let is_first = !self.exists(&name);
         self.namespaces.share(&mut namespace);
-        self.pods.insert((name, namespace));
+        self.pods.insert((name.clone(), namespace));
+        is_first.then_some(name)
     }
 
-    fn vanished(&mut self, ObjectKey { namespace, name }: ObjectKey, changed: &mut BTreeSet<Arc<str>>) {
-        if self.pods.remove(&(name.clone(), namespace)) && !self.exists(&name) {
-            changed.insert(name);
-        }
+    /// Removes a pod. Returns its name if it was the last of this name.
+    fn vanished(&mut self, ObjectKey { namespace, name }: ObjectKey) -> Option<Arc<str>> {
+        let was_known = self.pods.remove(&(name.clone(), namespace));
+        (was_known && !self.exists(&name)).then_some(name)
     }
 
     /// Whether there is a pod of this name in any namespace.
@@ -279,11 +274,10 @@ mod tests {
         index.apply_resources(&scopes[0], Change::Applied(resource("one", "joe", 1)));
         let one = ObjectKey::new("default", "one");
         let list = |items: Vec<ObjectKey>| Change::Snapshot { items, version: 9 };
-        assert!(index.apply_pods(&scopes[0], list(Vec::new())).is_empty());
+        index.apply_pods(&scopes[0], list(Vec::new()));
         assert_eq!(index.view(&one).unwrap().1, None);
         assert_eq!(index.apply_pods(&scopes[1], list(Vec::new())), std::slice::from_ref(&one));
         assert_eq!(index.view(&one).unwrap().1, Some(false));
-        assert!(index.apply_pods(&scopes[1], list(Vec::new())).is_empty(), "nothing new");
     }
 
     #[test]
