@@ -28,13 +28,18 @@ pub fn prefix(set: &str) -> String {
 pub fn pod_name(set: &str, uid: &str, index: u32) -> String {
     let mut name = prefix(set);
     name.truncate(LONGEST_PREFIX);
-    let mut rest = (fnv1a(uid) % SPACE + u64::from(index) % SPACE * STEP) % SPACE;
-    for _ in 0..SUFFIX {
-        let digit = usize::try_from(rest % 27).unwrap_or_default();
-        name.push(char::from(ALPHABET[digit]));
-        rest /= 27;
-    }
+    let number = (fnv1a(uid) % SPACE + u64::from(index) % SPACE * STEP) % SPACE;
+    name.extend(letters::<SUFFIX>(number).map(char::from));
     name
+}
+
+/// The lowest digits of a number in [`ALPHABET`], the lowest first.
+pub fn letters<const COUNT: usize>(mut number: u64) -> [u8; COUNT] {
+    [(); COUNT].map(|()| {
+        let letter = ALPHABET[usize::try_from(number % 27).unwrap_or_default()];
+        number /= 27;
+        letter
+    })
 }
 
 /// The 64-bit FNV-1a hash. It never changes, unlike the standard library's hashers.

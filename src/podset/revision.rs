@@ -1,6 +1,9 @@
 //! Revisions: which template a pod was made from, and how a change of the template reaches the pods. Pure.
 
-use std::{fmt, str::FromStr};
+use std::{
+    fmt::{self, Write},
+    str::FromStr,
+};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, value::RawValue};
@@ -9,11 +12,11 @@ use super::names::{self, ALPHABET};
 use crate::api::{PodSetSpec, UpdateStrategyType};
 
 /// How many characters a revision has.
-const LENGTH: u32 = 10;
+const LENGTH: usize = 10;
 
 /// A template, as the label `controller-revision-hash` of its pods names it: a hash of its content.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Revision(u64);
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Revision([u8; LENGTH]);
 
 impl Revision {
     /// The revision of a template; `None`: of the default pod, with any image. `collisions` makes another one of the same content.
@@ -22,18 +25,13 @@ impl Revision {
         if collisions > 0 {
             content += &collisions.to_string();
         }
-        let hash = names::fnv1a(&content);
-        Revision(hash % u64::pow(ALPHABET.len() as u64, LENGTH))
+        Revision(names::letters(names::fnv1a(&content)))
     }
 }
 
 impl fmt::Display for Revision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let base = ALPHABET.len() as u64;
-        (0..LENGTH).try_for_each(|place| {
-            let digit = usize::try_from(self.0 / base.pow(place) % base).unwrap_or_default();
-            write!(f, "{}", char::from(ALPHABET[digit]))
-        })
+        self.0.into_iter().try_for_each(|letter| f.write_char(char::from(letter)))
     }
 }
 
@@ -41,13 +39,9 @@ impl FromStr for Revision {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        if text.len() != LENGTH as usize {
-            return Err(());
-        }
-        let digit = |byte| ALPHABET.iter().position(|letter| *letter == byte).ok_or(());
-        let digits = text.bytes().rev().map(digit);
-        let base = ALPHABET.len() as u64;
-        digits.into_iter().try_fold(0, |sum, digit| Ok(sum * base + digit? as u64)).map(Revision)
+        let letters = text.as_bytes().try_into().map_err(drop)?;
+        let is_valid = |Revision(letters): &Revision| letters.iter().all(|letter| ALPHABET.contains(letter));
+        Some(Revision(letters)).filter(is_valid).ok_or(())
     }
 }
 

@@ -9,7 +9,6 @@ mod pods;
 mod rules;
 mod set;
 mod sets;
-mod taken_names;
 mod wire;
 
 use std::sync::Arc;
@@ -59,7 +58,6 @@ impl Caches {
         let Caches { sets, pods, .. } = self;
         let waits = |owner: &Owner| Some(sets.get(sets.key_of(owner)?)?.waits_for_termination());
         pods.apply(scope, change, &waits, now);
-        pods.expire(now);
     }
 
     /// The set, as its pods name it.

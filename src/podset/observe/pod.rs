@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
 
 use crate::podset::{compact_time::CompactTime, revision::Revision};
 use operator_kit::{ObjectKey, meta::Uid};
@@ -17,10 +18,11 @@ const RELABEL_PAUSE: SignedDuration = SignedDuration::from_secs(1);
 const OVERDUE: SignedDuration = SignedDuration::from_secs(10);
 
 /// The phase of a pod.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
 pub enum Phase {
     /// Accepted, not yet running.
     #[default]
+    #[serde(alias = "")]
     Pending,
     /// At least one container runs.
     Running,
@@ -29,11 +31,13 @@ pub enum Phase {
     /// Finished badly.
     Failed,
     /// Its node does not answer, or the phase is one that this operator does not know.
+    #[serde(other)]
     Unknown,
 }
 
 /// A pod, as the API server describes it.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+#[serde(from = "super::wire::PodWire")]
 pub struct Pod {
     /// Namespace and name.
     pub key: ObjectKey,

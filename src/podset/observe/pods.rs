@@ -16,7 +16,6 @@ use super::{
     index::PodIndex,
     pod::{Pod, Seen},
     rules::{CacheRules, Owner},
-    taken_names::TakenNames,
 };
 use operator_kit::{
     ObjectKey, in_scope,
@@ -60,8 +59,10 @@ pub struct Pods {
     gone: HashMap<Uid, Arc<Pod>>,
     /// The versions of the extra lists at take-over. An uncached pod that is not newer than such a list is gone.
     listed: HighWater,
-    /// Names that no new pod may take yet.
-    names: TakenNames,
+    /// When the pod of each name ended. Such a name is not reused during the quarantine.
+    ended: HashMap<ObjectKey, Timestamp>,
+    /// When a stranger was found under each name: a pod without our owner and label.
+    strangers: HashMap<ObjectKey, Timestamp>,
     /// How far each watch has come.
     high_water: HighWater,
     /// The owners whose pods have changed since the last [`Pods::take_touched`], and how urgent the change is.
@@ -78,7 +79,8 @@ impl Pods {
             index: PodIndex::new(rules),
             gone: HashMap::new(),
             listed: HighWater::default(),
-            names: TakenNames::default(),
+            ended: HashMap::new(),
+            strangers: HashMap::new(),
             high_water: HighWater::default(),
             touched: BTreeMap::new(),
             has_led: false,
@@ -102,6 +104,7 @@ impl Pods {
         let version = match change {
             Change::Snapshot { items, version } => {
                 self.snapshot(scope, items, version, waits, now);
+                self.expire(now);
                 version
             }
             Change::Applied(pod) => {
@@ -117,7 +120,11 @@ impl Pods {
                 self.lose(&pod, waits, now);
                 pod.version
             }
-            Change::Progress(version) => version,
+            // About once a minute.
+            Change::Progress(version) => {
+                self.expire(now);
+                version
+            }
         };
         self.high_water.raise(scope, version);
     }
@@ -157,15 +164,15 @@ impl Pods {
     /// Takes in a state of a pod, unless a newer one is known, or its end was seen already.
     fn upsert(&mut self, pod: Pod, is_from_watch: bool, now: Timestamp) {
         let pod = self.index.shared(pod);
-        match self.classify(&pod, is_from_watch) {
+        match self.classify(&pod, is_from_watch, now) {
             Arrival::Stale => {}
-            Arrival::Over => self.names.pod_ended(pod.key.clone(), now),
+            Arrival::Over => drop(self.ended.insert(pod.key.clone(), now)),
             Arrival::Update => self.update(pod, is_from_watch, now),
             Arrival::New { is_missing, replaces } => {
                 if let Some(former) = replaces {
                     self.remove(&former, now);
                 }
-                self.names.stranger_gone(&pod.key);
+                self.strangers.remove(&pod.key);
                 self.touch(&pod, Urgency::CanWait);
                 self.index.insert(Seen { is_missing, ..Seen::new(pod, now) });
             }
@@ -223,7 +230,7 @@ impl Pods {
     fn remove(&mut self, uid: &Uid, now: Timestamp) {
         let Some(seen) = self.index.remove(uid) else { return };
         self.touch(&seen.pod, Urgency::of(seen.is_live(), seen.is_ending()));
-        self.names.pod_ended(seen.pod.key.clone(), now);
+        self.ended.insert(seen.pod.key.clone(), now);
     }
 
     /// A read shows that a pod is gone. The watch may still show it.
@@ -282,11 +289,9 @@ impl Pods {
             Some(pod) => {
                 // It may have been ours: it has lost its owner as well as the label.
                 self.remove(&pod.uid, now);
-                self.names.stranger_met(key.clone(), now);
+                self.strangers.insert(key.clone(), now);
             }
-            None => {
-                self.names.stranger_gone(key);
-            }
+            None => drop(self.strangers.remove(key)),
         }
     }
 
@@ -315,7 +320,7 @@ impl Pods {
 
     /// A create was rejected because its name was taken, and then the name was free: it may be asked for again.
     pub fn allow_reuse(&mut self, key: &ObjectKey) {
-        self.names.allow_reuse(key);
+        self.ended.remove(key);
     }
 
     /// The pods of this set, sorted by name.
@@ -332,13 +337,16 @@ impl Pods {
 
     /// Whether a pod of this name is known, with any owner.
     pub fn is_known(&self, key: &ObjectKey, now: Timestamp) -> bool {
-        let is_fresh = |met| now.duration_since(met) < self.rules.quarantine;
-        self.index.named(key).is_some() || self.names.stranger_met_at(key).is_some_and(is_fresh)
+        self.index.named(key).is_some() || self.strangers.get(key).is_some_and(|met| self.is_recent(*met, now))
     }
 
     /// Whether a pod of this name ended so recently that no other may take it.
     pub fn is_resting(&self, key: &ObjectKey, now: Timestamp) -> bool {
-        self.names.ended_at(key).is_some_and(|ended| now.duration_since(ended) < self.rules.quarantine)
+        self.ended.get(key).is_some_and(|ended| self.is_recent(*ended, now))
+    }
+
+    fn is_recent(&self, at: Timestamp, now: Timestamp) -> bool {
+        now.duration_since(at) < self.rules.quarantine
     }
 
     /// This set is gone: forgets its pods that no watch shows.
@@ -350,9 +358,12 @@ impl Pods {
         }
     }
 
-    /// Forgets names that may be taken again.
-    pub fn expire(&mut self, now: Timestamp) {
-        self.names.expire(now, self.rules.quarantine);
+    /// Forgets names that may be taken again, to free their memory.
+    fn expire(&mut self, now: Timestamp) {
+        let quarantine = self.rules.quarantine;
+        let is_recent = |_: &ObjectKey, at: &mut Timestamp| now.duration_since(*at) < quarantine;
+        self.ended.retain(is_recent);
+        self.strangers.retain(is_recent);
     }
 }
 

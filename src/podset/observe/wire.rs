@@ -3,7 +3,7 @@
 use std::{str::FromStr, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::pod::{Phase, Pod};
 use operator_kit::{
@@ -22,7 +22,7 @@ const LONGEST_UID: usize = 64;
 
 /// A pod. Only these fields are decoded.
 #[derive(Default, Deserialize)]
-struct PodWire {
+pub(super) struct PodWire {
     metadata: Meta,
     #[serde(default)]
     spec: SpecWire,
@@ -39,7 +39,7 @@ struct SpecWire {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct StatusWire {
-    phase: String,
+    phase: Phase,
     #[serde(deserialize_with = "meta::time")]
     start_time: Option<Timestamp>,
     conditions: Vec<ConditionWire>,
@@ -87,34 +87,16 @@ struct TerminatedWire {
     finished_at: Option<Timestamp>,
 }
 
-impl From<&str> for Phase {
-    fn from(text: &str) -> Self {
-        match text {
-            "" | "Pending" => Phase::Pending,
-            "Running" => Phase::Running,
-            "Succeeded" => Phase::Succeeded,
-            "Failed" => Phase::Failed,
-            _ => Phase::Unknown,
-        }
-    }
-}
-
 impl Watched for Pod {
     fn version(&self) -> u64 {
         self.version
     }
 }
 
-impl<'de> Deserialize<'de> for Pod {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        PodWire::deserialize(deserializer).map(Pod::from)
-    }
-}
-
 impl From<PodWire> for Pod {
     fn from(wire: PodWire) -> Self {
         let PodWire { metadata, spec, status } = wire;
-        let phase = Phase::from(&*status.phase);
+        let phase = status.phase;
         let is_finished = matches!(phase, Phase::Failed | Phase::Succeeded);
         let containers = || status.init_container_statuses.iter().chain(&status.container_statuses);
         let ready = status.conditions.iter().find(|condition| condition.kind == "Ready");

@@ -1,5 +1,7 @@
 //! What a state of a pod means, compared with what is known. Pure.
 
+use jiff::Timestamp;
+
 use super::{Pod, Pods};
 use operator_kit::meta::Uid;
 
@@ -23,7 +25,7 @@ pub enum Arrival {
 
 impl Pods {
     /// What this state of a pod means.
-    pub(super) fn classify(&self, pod: &Pod, is_from_watch: bool) -> Arrival {
+    pub(super) fn classify(&self, pod: &Pod, is_from_watch: bool, now: Timestamp) -> Arrival {
         let rules = &self.rules;
         if let Some(seen) = self.index.get(&pod.uid) {
             let is_stale = (rules.is_stale)(pod.version, seen.pod.version);
@@ -34,8 +36,7 @@ impl Pods {
         // The watch is past this version and does not show the pod, so the pod is gone or lost its label.
         let is_watched = !is_from_watch && pod.is_labelled;
         let is_missing = is_watched && (rules.is_behind_watch)(pod.version, self.high_water.at(&pod.key));
-        let has_ended = self.names.ended_at(&pod.key).is_some();
-        if is_over || self.gone.contains_key(&pod.uid) || (is_missing && has_ended) {
+        if is_over || self.gone.contains_key(&pod.uid) || (is_missing && self.is_resting(&pod.key, now)) {
             return Arrival::Over;
         }
         match self.index.named(&pod.key).map(|seen| &seen.pod) {

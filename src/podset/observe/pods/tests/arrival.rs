@@ -24,6 +24,12 @@ fn a_state_is_classified_by_what_is_known() {
             new(false, Some("uid-of-known")),
         ),
     ] {
-        assert_eq!(pods.classify(&pod.0, is_from_watch), expected, "{case}");
+        assert_eq!(pods.classify(&pod.0, is_from_watch, testing::now()), expected, "{case}");
+    }
+    pods.apply(&None, Change::Deleted(testing::pod("known").version(23).0), &|_| Some(false), testing::now());
+    for (seconds, expected) in [(59, Arrival::Over), (60, new(true, None))] {
+        let now = testing::now() + SignedDuration::from_secs(seconds);
+        let next = testing::pod("known").uid("next").version(22).0;
+        assert_eq!(pods.classify(&next, false, now), expected, "its name ended {seconds} s before");
     }
 }
