@@ -17,9 +17,7 @@ enum Step {
     Watched(State),
     WatchedAbsent { version: u8 },
     Read { state: Option<State>, behind: u8 },
-    Write,
     Wrote(State),
-    Rejected,
 }
 
 #[derive(Arbitrary, Debug)]
@@ -123,8 +121,6 @@ fuzz_target!(|steps: Vec<Step>| {
                     _ => assert_eq!(read, Ok(())),
                 }
             }
-            Step::Write => seen.writes(),
-            Step::Rejected => seen.rejected(),
         }
         assert_eq!(seen.highest(), rule.highest);
         assert!(!seen.is_ours() || has_written && rule.is_mine, "it is ours only after a write, and while it names us");
