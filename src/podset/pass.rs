@@ -57,14 +57,14 @@ enum Needed {
 }
 
 /// The set, as it was read in this pass, and the memory that is reserved for its template and the pods created from it.
-struct Known {
+struct ReadSet {
     set: Option<Set>,
     room: Option<Room>,
     bytes: Option<usize>,
 }
 
 /// A plan that can be carried out.
-struct Ready {
+struct Executable {
     view: View,
     plan: Plan,
     /// Held until the pods are created.
@@ -74,29 +74,32 @@ struct Ready {
 impl Pass<'_> {
     /// Brings the set closer to its spec. Returns when to look at it again; as an error, if the pass ended early.
     pub async fn run(&self, state: &mut SetState) -> Result<Next, Next> {
-        let ready = self.ready(state).await?;
+        let executable = self.plan_and_read(state).await?;
         state.retry.read_failures = Failures::default();
-        let (view, after, has_failed) =
-            if ready.plan.has_work() { self.act(ready, state).await? } else { (ready.view, ready.plan, false) };
+        let (view, after, has_failed) = if executable.plan.has_work() {
+            self.act(executable, state).await?
+        } else {
+            (executable.view, executable.plan, false)
+        };
         report::settle(&after, state);
         let reported = report::report(self.context, &view, &after, state).await;
         let act_again = after.has_work().then(|| self.context.env.now());
         Ok(match soonest(soonest(act_again, reported.again), after.wake) {
             None => Next::Resync,
             // A namespace that is being deleted is no failure.
-            Some(when) if (has_failed && after.hold != Hold::Forever) || reported.has_failed => Next::Retry(when),
+            Some(when) if (has_failed && after.hold != Hold::Blocked) || reported.has_failed => Next::Retry(when),
             Some(when) => Next::At(when),
         })
     }
 
     /// Plans, and reads what must be known before the plan is carried out.
-    async fn ready(&self, state: &mut SetState) -> Result<Ready, Next> {
+    async fn plan_and_read(&self, state: &mut SetState) -> Result<Executable, Next> {
         let mut known = None;
         loop {
             let (view, plan) = self.plan(state)?;
             record_plan(&plan);
             match self.must_read_first(&view, &plan, state, known.as_ref()) {
-                None => return Ok(ready(view, plan, known)),
+                None => return Ok(executable(view, plan, known)),
                 Some(Needed::Namespace) => self.take_over.read(self.context, &view.set).await?,
                 // The set changed while it was read. End the pass, so that other sets can use the memory for templates.
                 Some(Needed::Set(_)) if known.is_some() => return Err(Next::At(self.context.env.now())),
@@ -106,7 +109,7 @@ impl Pass<'_> {
                     if bytes.is_some() && room.is_none() {
                         return self.without_room(view, plan, state).await;
                     }
-                    known = Some(Known { set: self.read_set(&view, state).await?, room, bytes });
+                    known = Some(ReadSet { set: self.read_set(&view, state).await?, room, bytes });
                 }
             }
         }
@@ -151,7 +154,7 @@ impl Pass<'_> {
 
     /// What must be read before the plan is carried out. A set that was not read in this term is read before any write, its status
     /// included.
-    fn must_read_first(&self, view: &View, plan: &Plan, state: &SetState, known: Option<&Known>) -> Option<Needed> {
+    fn must_read_first(&self, view: &View, plan: &Plan, state: &SetState, known: Option<&ReadSet>) -> Option<Needed> {
         let Context { env, rules, .. } = self.context;
         let is_reported = || stored::is_same(&view.set.status, &(rules.status)(view, plan, state, env.clock.wall()));
         if view.is_unread && (plan.has_work() || !is_reported()) {
@@ -187,10 +190,10 @@ impl Pass<'_> {
 
     /// Handles a set when there is no memory for its template: no pod is created. If nothing else is left to do, reports and ends the pass,
     /// because the worker has other sets to work on.
-    async fn without_room(&self, view: View, plan: Plan, state: &mut SetState) -> Result<Ready, Next> {
+    async fn without_room(&self, view: View, plan: Plan, state: &mut SetState) -> Result<Executable, Next> {
         let others = Plan { create: Vec::new(), prepare: None, ..plan.clone() };
         if others.has_work() {
-            return Ok(Ready { view, plan: others, _room: None });
+            return Ok(Executable { view, plan: others, _room: None });
         }
         let env = &self.context.env;
         let reported = report::report(self.context, &view, &plan, state).await;
@@ -199,8 +202,8 @@ impl Pass<'_> {
     }
 
     /// Carries out the plan and plans again. Returns the set and the plan as they stand then, and whether something failed.
-    async fn act(&self, ready: Ready, state: &mut SetState) -> Result<(View, Plan, bool), Next> {
-        let Ready { view, plan, _room } = ready;
+    async fn act(&self, executable: Executable, state: &mut SetState) -> Result<(View, Plan, bool), Next> {
+        let Executable { view, plan, _room } = executable;
         let (began, from) = (self.context.env.now(), plan.count.live);
         let done = act::act(self.context, &view, plan, state).await;
         let (has_failed, is_rejected) = (done.has_failed, done.rejected_delete.is_some());
@@ -221,7 +224,7 @@ impl Pass<'_> {
     }
 }
 
-impl Known {
+impl ReadSet {
     /// Whether this is the template of this set, and no more bytes are needed than were reserved.
     fn has_template(&self, set: &Set, bytes: Option<usize>) -> bool {
         let is_current = |read: &Set| read.uid == set.uid && read.generation == set.generation;
@@ -230,13 +233,13 @@ impl Known {
 }
 
 /// The plan, with the template that was read if the cache does not keep it.
-fn ready(view: View, plan: Plan, known: Option<Known>) -> Ready {
+fn executable(view: View, plan: Plan, known: Option<ReadSet>) -> Executable {
     match known {
-        Some(Known { set: Some(read), room, .. }) if act::bytes_to_read(&view.set, &plan).is_some() => {
+        Some(ReadSet { set: Some(read), room, .. }) if act::bytes_to_read(&view.set, &plan).is_some() => {
             let set = Arc::new(Set { wanted: read.wanted, ..Set::clone(&view.set) });
-            Ready { view: View { set, ..view }, plan, _room: room }
+            Executable { view: View { set, ..view }, plan, _room: room }
         }
-        _ => Ready { view, plan, _room: None },
+        _ => Executable { view, plan, _room: None },
     }
 }
 

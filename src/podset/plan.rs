@@ -74,7 +74,7 @@ impl Input<'_> {
         let plan = self.with_deletes(plan, self.strays());
         let wanted = match &set.wanted {
             Ok(wanted) if !set.is_deleting => wanted,
-            _ => return Plan { hold: Hold::Forever, ..plan },
+            _ => return Plan { hold: Hold::Blocked, ..plan },
         };
         let relabel = self.unlabelled();
         let rejected = plan.rejected.iter().cloned().chain(self.undeletable(plan.count, wanted)).collect();
@@ -254,7 +254,7 @@ impl Input<'_> {
     fn with_creates(&self, plan: Plan, wanted: &Wanted) -> Plan {
         let Input { view: View { set, .. }, state, now, .. } = *self;
         if let Some(until) = state.retry.rests_until(set.generation, now) {
-            return Plan { hold: Hold::Forever, wake: soonest(plan.wake, Some(until)), ..plan };
+            return Plan { hold: Hold::Blocked, wake: soonest(plan.wake, Some(until)), ..plan };
         }
         // A webhook that changed a pod would also change the next one, so the stray must be gone first.
         if plan.count.occupied > wanted.replicas || state.strays_hold() {

@@ -34,7 +34,7 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mu
     let set = &view.set;
     let (created, deleted) = (done.created.len(), done.deleted.len());
     let to = (from + created).saturating_sub(deleted);
-    let is_scaling = !done.is_replacing && !is_fulfilled(set, state);
+    let is_scaling = !done.is_replacing && !has_reached_n(set, state);
     // A rollout has events of its own.
     let is_update = done.is_rolling && !is_scaling;
     if created + deleted > 0 {
@@ -49,7 +49,7 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mu
         let burst =
             state.reports.burst.get_or_insert(Burst { wanted, from, created: 0, is_deleting: false, is_scaling });
         if is_scaling {
-            state.reports.fulfilled = None;
+            state.reports.reached = None;
         }
         burst.created += created;
         burst.is_deleting |= done.is_deleting;
@@ -113,7 +113,7 @@ pub fn settle(after: &Plan, state: &mut SetState) {
     state.live = state.live.map(|live| live.max(after.count.live));
     // While a create is unknown, more are occupied than live.
     if after.count.occupied == after.count.wanted && after.count.live == after.count.wanted {
-        state.reports.fulfilled = Some(after.count.wanted);
+        state.reports.reached = Some(after.count.wanted);
     }
     if after.count.live >= after.count.wanted && !state.has_pending_strays() {
         state.reports.rejected_create = None;
@@ -125,12 +125,12 @@ pub fn settle(after: &Plan, state: &mut SetState) {
 }
 
 /// Whether the set has already had as many pods as its spec wants, according to the state or the stored status.
-fn is_fulfilled(set: &Set, state: &SetState) -> bool {
+fn has_reached_n(set: &Set, state: &SetState) -> bool {
     let wanted = set.replicas();
     let stored = &set.status;
     let is_stored = stored.observed_generation == Some(set.generation)
         && usize::try_from(stored.available_replicas).is_ok_and(|available| available == wanted);
-    is_stored || state.reports.fulfilled == Some(wanted)
+    is_stored || state.reports.reached == Some(wanted)
 }
 
 fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {

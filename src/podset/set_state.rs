@@ -125,7 +125,7 @@ pub struct Reports {
     /// Work that ended and has no event yet, and how many pods were live then.
     pub ended: Vec<(Burst, usize)>,
     /// The wanted number that the set last reached; `None` once it works towards another.
-    pub fulfilled: Option<usize>,
+    pub reached: Option<usize>,
     /// The revision and the stage of the rollout in the last report.
     pub stage: Option<(Arc<str>, Stage)>,
     /// When the first pass since the last report began.

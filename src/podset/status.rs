@@ -397,11 +397,11 @@ mod tests {
             ),
             (
                 one(),
-                Hold::Forever,
+                Hold::Blocked,
                 refused(RejectionKind::NamespaceTerminating),
                 &["Ready=False/PodsNotReady", "Reconciling=True/Progressing"],
             ),
-            (deleting, Hold::Forever, none, &["Ready=False/Deleting", "Reconciling=True/Deleting"]),
+            (deleting, Hold::Blocked, none, &["Ready=False/Deleting", "Reconciling=True/Deleting"]),
         ];
         for (view, hold, state, expected) in cases {
             let shown = conditions(&view, hold, &state);
@@ -432,10 +432,10 @@ mod tests {
         assert_eq!(message(&two_unscheduled, Hold::Nothing, &none), why);
         let mut deleting = two_ready();
         Arc::make_mut(&mut deleting.set).is_deleting = true;
-        assert_eq!(message(&deleting, Hold::Forever, &none), "2 of 2 pods are ready: the PodSet is being deleted");
+        assert_eq!(message(&deleting, Hold::Blocked, &none), "2 of 2 pods are ready: the PodSet is being deleted");
         let mut unreadable = two_ready();
         Arc::make_mut(&mut unreadable.set).wanted = Err("unreadable".to_owned());
-        assert_eq!(message(&unreadable, Hold::Forever, &none), "2 pods are ready: unreadable");
+        assert_eq!(message(&unreadable, Hold::Blocked, &none), "2 pods are ready: unreadable");
     }
 
     #[test]

@@ -130,7 +130,7 @@ pub enum Hold {
     /// Pods keep finishing.
     Finishing,
     /// No pod can be created: the set or its namespace is being deleted, or its spec cannot be read.
-    Forever,
+    Blocked,
 }
 
 impl Plan {

@@ -274,7 +274,7 @@ fn nothing_is_created_for_a_deleting_or_unreadable_set() {
     Arc::make_mut(&mut unreadable.set).wanted = Err("no".to_owned());
     for view in [deleting, unreadable] {
         let plan = planned(&view, &SetState::default());
-        assert_eq!((plan.create.len(), plan.delete.len(), plan.hold), (0, 0, Hold::Forever));
+        assert_eq!((plan.create.len(), plan.delete.len(), plan.hold), (0, 0, Hold::Blocked));
     }
 }
 
@@ -284,7 +284,7 @@ fn creates_pause_in_a_terminating_namespace_until_the_spec_changes() {
     state.retry.give_up(testing::now(), 1, |wait| wait);
     let plan = planned(&view(3, vec![]), &state);
     let in_a_second = testing::now() + SignedDuration::from_secs(1);
-    assert_eq!((plan.create.len(), plan.hold, plan.wake), (0, Hold::Forever, Some(in_a_second)));
+    assert_eq!((plan.create.len(), plan.hold, plan.wake), (0, Hold::Blocked, Some(in_a_second)));
     state.retry.give_up(testing::now() - SignedDuration::from_secs(2), 1, |wait| wait);
     assert_eq!(planned(&view(3, vec![]), &state).create.len(), 3, "the namespace may have been recreated");
     state.retry.give_up(testing::now(), 0, |wait| wait);
