@@ -89,9 +89,14 @@ fn root(error: &(dyn std::error::Error + 'static)) -> String {
     }
 }
 
-/// Whether the same request may succeed a moment later.
+/// Whether the same request may succeed a moment later. Missing credentials are not transient: an exec plugin may ask the user each time.
 fn is_transient(error: &kube::Error) -> bool {
-    !matches!(error, kube::Error::Api(status) if status.code < 500 && status.code != 429)
+    match error {
+        kube::Error::Api(status) => status.code >= 500 || status.code == 429,
+        kube::Error::SerdeError(_) => false,
+        error => !std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source())
+            .any(|error| error.is::<AuthError>()),
+    }
 }
 
 /// The API server, and a namespace.
@@ -203,10 +208,17 @@ impl Cluster {
                     WatchEvent::Error(_) => break,
                 }
             }
+            let mut failure = String::new();
             set = loop {
                 tokio::time::sleep(RETRY).await;
                 match self.sets.get(&name).await {
-                    Err(error) if is_transient(&error) => {}
+                    Err(error) if is_transient(&error) => {
+                        let text = explained(&error);
+                        if text != failure {
+                            crate::warn(&format!("{text}; trying again"));
+                            failure = text;
+                        }
+                    }
                     read => break read?,
                 }
             };
@@ -222,7 +234,10 @@ impl Cluster {
         let update = set.status.as_ref().and_then(|status| status.update_revision.as_ref());
         if let Some(update) = update.filter(|_| pinned > 0) {
             let revisions: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &self.namespace);
-            let stored = revisions.get_opt(&format!("{}-{update}", objects::name(&set.metadata))).await?;
+            let stored = match revisions.get_opt(&format!("{}-{update}", objects::name(&set.metadata))).await {
+                Err(error) if is_transient(&error) => return Ok(None),
+                stored => stored?,
+            };
             if let Some(running) = stored.map(|stored| stored.revision).filter(|running| *running != pinned) {
                 let other = format!("desired revision ({pinned}) is different from the running revision ({running})");
                 return Err(other.into());
@@ -280,5 +295,8 @@ mod tests {
             [429, 500, 503, 401, 403, 404].map(|code| is_transient(&answer(code))),
             [true, true, true, false, false, false]
         );
+        let no_credentials = AuthError::AuthExec("no token".to_owned());
+        assert!(!is_transient(&kube::Error::Service(Box::new(no_credentials))));
+        assert!(is_transient(&kube::Error::Service(std::io::Error::other("connection refused").into())));
     }
 }
