@@ -37,14 +37,8 @@ struct Set {
 /// The pods of a set after a change, and how many it may have.
 #[derive(Debug)]
 pub struct Check<'a> {
-    /// UID of the set.
-    pub uid: &'a str,
-    /// Namespace and name of the set; empty if it is unknown.
-    pub set: String,
-    /// Its live pods.
-    pub live: usize,
-    /// Its terminating pods that may still run.
-    pub terminating: usize,
+    uid: &'a str,
+    set: &'a Set,
     /// The pods that count, by UID: their names.
     pub counted: BTreeMap<&'a str, &'a str>,
     /// How many pods may count; `None` if that is unknown, because not all generations of the set were seen.
@@ -60,11 +54,12 @@ impl Check<'_> {
 
 impl fmt::Display for Check<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Check { uid, set, live, terminating, counted, allowed } = self;
+        let Check { uid, set: Set { namespace, name, live, terminating, .. }, counted, allowed } = self;
         let (count, allowed, names) = (counted.len(), allowed.unwrap_or(usize::MAX), counted.values());
+        let (live, terminating) = (live.len(), terminating.len());
         write!(
             f,
-            "{set} ({uid}) has {count} pods where {allowed} are allowed ({live} live, {terminating} terminating): "
+            "{namespace}/{name} ({uid}) has {count} pods where {allowed} are allowed ({live} live, {terminating} terminating): "
         )?;
         f.debug_list().entries(names).finish()
     }
@@ -124,14 +119,7 @@ impl Bound {
         let (uid, set) = self.sets.get_key_value(uid).expect("inserted above");
         let (allowed, waits) = set.allowed().map_or((None, false), |(allowed, waits)| (Some(allowed), waits));
         let counted = set.live.iter().chain(set.terminating.iter().filter(|_| waits));
-        Check {
-            uid,
-            set: if set.name.is_empty() { String::new() } else { format!("{}/{}", set.namespace, set.name) },
-            live: set.live.len(),
-            terminating: set.terminating.len(),
-            counted: counted.map(|(uid, name)| (&**uid, &**name)).collect(),
-            allowed,
-        }
+        Check { uid, set, counted: counted.map(|(uid, name)| (&**uid, &**name)).collect(), allowed }
     }
 }
 

@@ -103,11 +103,6 @@ struct Handler {
 }
 
 impl Handler {
-    fn new(server: ApiServer, request: Arc<ApiRequest>, id: usize) -> Self {
-        let deadline = Instant::now() + request.timeout().unwrap_or(TIME_LIMIT).min(TIME_LIMIT);
-        Self { server, request, id, deadline }
-    }
-
     async fn handle(self, rule: Option<Arc<Rule>>, reply: Reply) {
         sleep(self.server.with(|state| state.latency(state.settings.request_latency))).await;
         let Some(rule) = rule else { return self.answer(reply, self.execute().await).await };
@@ -216,7 +211,7 @@ impl ApiServer {
             if let Some(rule) = &rule {
                 rule.hits.fetch_add(1, Ordering::Relaxed);
                 state.coverage.hit(rule.action);
-                state.observers.hit(&request);
+                state.observers.events.hit(&request);
             }
             let (id, at) = (state.log.len(), state.clock.elapsed());
             state.observers.arrived(&request, at);
@@ -229,7 +224,8 @@ impl ApiServer {
             if let Some(Fault::ArriveLate(delay)) = rule.as_ref().map(|rule| &rule.fault) {
                 sleep(*delay).await;
             }
-            Handler::new(server, request, id).handle(rule, sender).await;
+            let deadline = Instant::now() + request.timeout().unwrap_or(TIME_LIMIT).min(TIME_LIMIT);
+            Handler { server, request, id, deadline }.handle(rule, sender).await;
         });
         receiver.await.expect("the handler answers, or never ends")
     }

@@ -17,7 +17,6 @@ use super::{
     request::Verb,
     select::Requests,
     settings::Settings,
-    store::Change,
     watch::{Delivery, ModeInForce, Watcher},
 };
 
@@ -169,23 +168,10 @@ impl ApiServer {
         self.fault(Requests::all().from(instance), Fault::CutBefore)
     }
 
-    /// Makes the API server unreachable: breaks all connections, and accepts none.
-    pub fn become_unreachable(&self) {
-        self.with(|state| {
-            let action = state.coverage.place_fault();
-            state.listener.become_unreachable(action);
-        });
-        self.watches().cut();
-    }
-
-    pub fn become_reachable(&self) {
-        self.with(|state| state.listener.become_reachable());
-    }
-
     /// Ends all faults of requests and watches, and releases held requests and events.
     pub fn heal(&self) {
+        self.become_reachable();
         self.with(|state| {
-            state.listener.become_reachable();
             state.faults.drain(..).for_each(|rule| rule.gate.close());
             state.watches.modes.clear();
             state.apply_watch_modes(&WatchScope::default());
@@ -224,11 +210,6 @@ impl ApiServer {
     /// The current end of the log.
     pub fn mark(&self) -> usize {
         self.with(|state| state.log.len())
-    }
-
-    /// The changes of the store for which `holds` returns true.
-    pub fn changes_where(&self, holds: impl Fn(&Change) -> bool) -> Vec<Change> {
-        self.with(|state| state.history.iter().filter(|change| holds(change)).cloned().collect())
     }
 
     /// The first violation of a promise, if any.

@@ -19,22 +19,16 @@ pub const FOREGROUND: &str = "foregroundDeletion";
 
 /// Checks the preconditions of a DELETE.
 fn check(options: &Value, stored: &Value) -> Result<(), Status> {
-    let (kind, name) = (Kind::of(stored), object::name(stored));
-    let (wanted, uid, version) =
-        (&options["preconditions"], object::uid(stored), object::meta(stored, "resourceVersion"));
-    if let Some(wanted) = wanted["uid"].as_str().filter(|wanted| *wanted != uid) {
-        let why = format!(
-            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The \
-             object might have been deleted and then recreated"
-        );
-        return Err(Status::precondition(kind, name, &why));
-    }
-    if let Some(wanted) = wanted["resourceVersion"].as_str().filter(|wanted| *wanted != version) {
-        let why = format!(
-            "the ResourceVersion in the precondition ({wanted}) does not match the \
-             ResourceVersion in record ({version}). The object might have been modified"
-        );
-        return Err(Status::precondition(kind, name, &why));
+    for (field, called, cause) in
+        [("uid", "UID", "deleted and then recreated"), ("resourceVersion", "ResourceVersion", "modified")]
+    {
+        let held = object::meta(stored, field);
+        if let Some(wanted) = options["preconditions"][field].as_str().filter(|wanted| *wanted != held) {
+            let why = format!(
+                "the {called} in the precondition ({wanted}) does not match the {called} in record ({held}). The object might have been {cause}"
+            );
+            return Err(Status::precondition(Kind::of(stored), object::name(stored), &why));
+        }
     }
     Ok(())
 }

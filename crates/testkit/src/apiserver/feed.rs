@@ -59,7 +59,7 @@ pub async fn feed(server: ApiServer, mut opened: Opened, stream: mpsc::Unbounded
                 if !event.metadata_only && event.what != "BOOKMARK" {
                     server.with(|state| {
                         let (at, is_gone) = (state.clock.elapsed(), event.what == "DELETED");
-                        state.observers.received(&opened.client, &event.object, is_gone, at);
+                        state.observers.deletes.received(&opened.client, &event.object, is_gone, at);
                     });
                 }
                 stream.send(Ok(event.line().into()))

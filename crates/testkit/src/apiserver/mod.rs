@@ -93,11 +93,6 @@ impl ApiServer {
         kube::Client::new(tower::service_fn(move |request| connection.clone().send(request)), "default")
     }
 
-    /// The connection of such a client, for an operator that adds layers around it.
-    pub fn connection(&self, instance: &str) -> Connection {
-        Connection::new(self.clone(), instance)
-    }
-
     /// Reads or changes the state. Everything runs on one thread and `act` does not await, so the lock is free, unless
     /// a closure of a test calls the server from inside the server.
     pub fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {

@@ -31,19 +31,6 @@ pub struct Listener {
     accepted: CancellationToken,
 }
 
-impl Listener {
-    /// Breaks all connections and accepts no more, on behalf of this action.
-    pub fn become_unreachable(&mut self, action: &'static str) {
-        self.away = Some(action);
-        std::mem::take(&mut self.accepted).cancel();
-    }
-
-    /// Accepts connections again.
-    pub fn become_reachable(&mut self) {
-        self.away = None;
-    }
-}
-
 /// Accepts a connection or a request. The token is cancelled when the connection breaks.
 fn reach(state: &mut State) -> Result<CancellationToken, Cut> {
     match state.listener.away {
@@ -65,12 +52,27 @@ pub struct Connection {
     instance: Arc<str>,
 }
 
-impl Connection {
-    /// The connection of the client called `instance`.
-    pub fn new(server: ApiServer, instance: &str) -> Self {
-        Self { server, instance: instance.into() }
+impl ApiServer {
+    /// The connection of the client called `instance`, for an operator that adds layers around it.
+    pub fn connection(&self, instance: &str) -> Connection {
+        Connection { server: self.clone(), instance: instance.into() }
     }
 
+    /// Makes the API server unreachable: breaks all connections, and accepts none.
+    pub fn become_unreachable(&self) {
+        self.with(|state| {
+            state.listener.away = Some(state.coverage.place_fault());
+            std::mem::take(&mut state.listener.accepted).cancel();
+        });
+        self.watches().cut();
+    }
+
+    pub fn become_reachable(&self) {
+        self.with(|state| state.listener.away = None);
+    }
+}
+
+impl Connection {
     /// A stream on which the server speaks HTTP/1.1.
     ///
     /// # Errors
@@ -89,7 +91,7 @@ impl Connection {
     /// When the server is unreachable.
     pub fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<(), Cut> {
         // A refused connection leaves no entry in the request log, so this notifies the observers.
-        let broken = self.server.with(|state| reach(state).inspect_err(|_| state.observers.delayed()))?;
+        let broken = self.server.with(|state| reach(state).inspect_err(|_| state.observers.events.delayed()))?;
         let service = TowerToHyperService::new(tower::service_fn({
             let connection = self.clone();
             move |request| connection.clone().receive(request)
@@ -117,7 +119,7 @@ impl Connection {
     /// Notes that a request or an answer is delayed on the client's side, which no log shows.
     pub fn note_held_up(&self) {
         self.server.with(|state| {
-            state.observers.delayed();
+            state.observers.events.delayed();
             state.coverage.held_up(&self.instance);
         });
     }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::kinds::Kind;
+use super::kinds::{Kind, PATCH_OPTIONS};
 
 /// A `meta/v1` Status of a failure.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,11 +97,8 @@ impl Status {
 
     /// 422: an apply without a field manager.
     pub fn no_field_manager() -> Self {
-        let (field, why) = ("fieldManager", "Required value: is required for apply patch");
-        let message = format!("PatchOptions.meta.k8s.io \"\" is invalid: {field}: {why}");
-        let causes = json!([{ "reason": "FieldValueRequired", "message": why, "field": field }]);
-        let details = json!({ "group": "meta.k8s.io", "kind": "PatchOptions", "causes": causes });
-        Self::new(422, "Invalid", message, details)
+        let why = "Required value: is required for apply patch";
+        Self::invalid(&PATCH_OPTIONS, "", "fieldManager", "FieldValueRequired", why)
     }
 
     /// 403, with this explanation.

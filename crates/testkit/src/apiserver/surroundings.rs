@@ -67,6 +67,14 @@ impl ApiServer {
         self.with(|state| state.admission.webhook = Some((Arc::new(webhook), state.coverage.place_fault())));
     }
 
+    /// Calls a webhook that changes each pod that is created.
+    pub fn change_new_pods(&self, change: impl Fn(&mut Value) + Send + Sync + 'static) {
+        self.set_webhook(move |pod| {
+            change(pod);
+            Ok(())
+        });
+    }
+
     /// Rejects each delete of a pod while the pod is live.
     pub fn protect_pod(&self, namespace: &str, name: &str) {
         self.with(|state| {

@@ -106,10 +106,8 @@ impl Watcher {
     /// Answers 410 and ends.
     pub fn expire(&self) {
         let gone = Status::expired("too old resource version: 1 (2)").to_value();
-        self.deliver(Delivery::Event(
-            Instant::now(),
-            Event { what: "ERROR", object: gone.into(), metadata_only: false },
-        ));
+        let event = Event { what: "ERROR", object: gone.into(), metadata_only: false };
+        self.deliver(Delivery::Event(Instant::now(), event));
         self.deliver(Delivery::End);
     }
 

@@ -212,8 +212,6 @@ fn keep_system_fields(kind: &'static Kind, stored: &Value, mut new: Value) -> Va
 
 fn without_metadata(object: &Value) -> Value {
     let mut copy = object.clone();
-    if let Some(map) = copy.as_object_mut() {
-        map.remove("metadata");
-    }
+    copy["metadata"] = Value::Null;
     copy
 }

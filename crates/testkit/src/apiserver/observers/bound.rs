@@ -9,7 +9,7 @@ use super::{
         object,
         store::{Change, EventType},
     },
-    Checked, Observer,
+    Checked,
 };
 
 /// For how long a pod that runs again may exceed the bound: the operator needs time to see it and to delete a pod.
@@ -25,8 +25,8 @@ pub struct Bound {
     pub exceeded: usize,
 }
 
-impl Observer for Bound {
-    fn changed(&mut self, change: &Change) -> Checked {
+impl Bound {
+    pub fn changed(&mut self, change: &Change) -> Checked {
         let (object, is_deleted) = (&change.object, change.event == EventType::Deleted);
         let check = if *change.kind == PODSETS {
             self.rule.set(object, is_deleted)

@@ -17,7 +17,7 @@ use super::{
         request::{ApiRequest, Verb},
         store::{Change, EventType},
     },
-    Checked, Observer, is_by_replica, is_of_pod,
+    Checked, is_by_replica, is_of_pod,
 };
 
 /// The maximum time from the decision to the sending of a delete: other requests of the same pass come first, each of
@@ -65,9 +65,8 @@ struct View {
     since: Duration,
     /// `u64::MAX` until the client received the set.
     wanted: u64,
-    live: BTreeSet<Arc<str>>,
-    /// The ready pods among `live`.
-    ready: BTreeSet<Arc<str>>,
+    /// The live pods, and whether each is ready.
+    live: BTreeMap<Arc<str>, bool>,
     /// The template and `maxUnavailable`; none while rollouts are paused or off.
     rollout: Option<(Arc<Value>, u64)>,
 }
@@ -128,18 +127,10 @@ pub fn is_as_requested(pod: &Value) -> bool {
         && object::name(pod).contains("-pod")
 }
 
-impl View {
-    fn forget(&mut self, uid: &Arc<str>) {
-        self.live.remove(uid);
-        self.ready.remove(uid);
-    }
-}
-
 impl Client {
     fn change(&mut self, at: Duration, set: &str, change: impl FnOnce(&mut View)) {
         let views = self.views.entry(set.to_owned()).or_default();
-        let nothing =
-            || View { since: at, wanted: u64::MAX, live: BTreeSet::new(), ready: BTreeSet::new(), rollout: None };
+        let nothing = || View { since: at, wanted: u64::MAX, live: BTreeMap::new(), rollout: None };
         let mut view = views.last().cloned().unwrap_or_else(nothing);
         view.since = at;
         change(&mut view);
@@ -187,7 +178,7 @@ impl Client {
         known.learn(pod, is_gone);
         let owner = known.live_of().cloned();
         if let Some(former) = former.filter(|former| owner.as_ref() != Some(former)) {
-            self.change(at, &former, |view| view.forget(&uid));
+            self.change(at, &former, |view| _ = view.live.remove(&uid));
         }
         if let Some(owner) = owner {
             self.learn_live_pod(at, &owner, &uid, object::is_ready(pod));
@@ -196,15 +187,10 @@ impl Client {
 
     /// Records a live pod of a set.
     fn learn_live_pod(&mut self, at: Duration, set: &str, uid: &Arc<str>, is_ready: bool) {
-        let is_known = |view: &View| view.live.contains(uid) && view.ready.contains(uid) == is_ready;
-        if self.views.get(set).and_then(|views| views.last()).is_some_and(is_known) {
-            return;
+        let is_known = |view: &View| view.live.get(uid) == Some(&is_ready);
+        if !self.views.get(set).and_then(|views| views.last()).is_some_and(is_known) {
+            self.change(at, set, |view| _ = view.live.insert(uid.clone(), is_ready));
         }
-        self.change(at, set, |view| {
-            view.forget(uid);
-            view.live.insert(uid.clone());
-            view.ready.extend(is_ready.then(|| uid.clone()));
-        });
     }
 
     /// Records a list. A pod that is not in it is gone, or no longer selected.
@@ -224,7 +210,7 @@ impl Client {
             let Some(pod) = self.pods.get_mut(&uid) else { continue };
             (pod.is_live, pod.missing_from) = (false, version);
             if let Some(owner) = pod.owner.clone() {
-                self.change(at, &owner, |view| view.forget(&uid));
+                self.change(at, &owner, |view| _ = view.live.remove(&uid));
             }
         }
     }
@@ -256,13 +242,14 @@ impl Client {
         let views = pod.owners.iter().filter_map(|owner| self.views.get(owner));
         let mut recent = views.flat_map(|views| &views[first(views)..]);
         recent.any(|view| {
-            view.live.contains(uid) && (self.is_surplus(at, uid, view) || self.is_outdated(at, uid, &pod.seen, view))
+            view.live.contains_key(uid)
+                && (self.is_surplus(at, uid, view) || self.is_outdated(at, uid, &pod.seen, view))
         })
     }
 
     /// Whether more pods were live than wanted, without the others that this client is deleting.
     fn is_surplus(&self, at: Duration, uid: &Arc<str>, view: &View) -> bool {
-        let remaining = view.live.iter().filter(|other| *other == uid || !self.is_deleting(at, other)).count();
+        let remaining = view.live.keys().filter(|other| *other == uid || !self.is_deleting(at, other)).count();
         remaining as u64 > view.wanted
     }
 
@@ -273,8 +260,9 @@ impl Client {
         if !is_unlabelled && has_template(pod, template) {
             return false;
         }
-        let others = view.ready.iter().filter(|other| *other != uid && !self.is_deleting(at, other)).count() as u64;
-        !view.ready.contains(uid) || others + max_unavailable >= view.wanted
+        let ready = view.live.iter().filter(|(_, is_ready)| **is_ready).map(|(other, _)| other);
+        let others = ready.filter(|other| *other != uid && !self.is_deleting(at, other)).count() as u64;
+        view.live.get(uid) != Some(&true) || others + max_unavailable >= view.wanted
     }
 
     /// Whether a delete of this pod may still take effect.
@@ -283,10 +271,10 @@ impl Client {
     }
 }
 
-impl Observer for Deletes {
-    fn changed(&mut self, change: &Change) -> Checked {
+impl Deletes {
+    pub fn changed(&mut self, change: &Change) {
         if *change.kind != PODS {
-            return Ok(());
+            return;
         }
         let (pod, uid) = (&change.object, object::uid(&change.object).to_owned());
         self.created.entry(uid.clone()).or_insert(change.at);
@@ -294,10 +282,9 @@ impl Observer for Deletes {
         if ends && is_by_replica(change) {
             self.hit.insert((object::namespace(pod).to_owned(), object::name(pod).to_owned()), uid);
         }
-        Ok(())
     }
 
-    fn arrived(&mut self, request: &ApiRequest, at: Duration) -> Checked {
+    pub fn arrived(&mut self, request: &ApiRequest, at: Duration) -> Checked {
         if !is_of_pod(request, Verb::Delete) {
             return Ok(());
         }
@@ -306,7 +293,7 @@ impl Observer for Deletes {
         self.delete(request, at).map_err(unjustified)
     }
 
-    fn executed(&mut self, entry: &LoggedRequest, _: u64) -> Checked {
+    pub fn executed(&mut self, entry: &LoggedRequest) -> Checked {
         let request = &entry.request;
         if !is_of_pod(request, Verb::Delete) || !entry.took_effect() {
             return Ok(());
@@ -317,9 +304,7 @@ impl Observer for Deletes {
         }
         Ok(())
     }
-}
 
-impl Deletes {
     fn client(&mut self, name: &str) -> &mut Client {
         self.clients.entry(name.to_owned()).or_default()
     }

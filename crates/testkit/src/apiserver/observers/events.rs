@@ -1,9 +1,6 @@
 //! Each event must match what has happened to the set.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     super::{
@@ -13,7 +10,7 @@ use super::{
         request::{ApiRequest, Verb},
         store::{Change, EventType},
     },
-    Checked, Observer,
+    Checked,
     deletes::is_as_requested,
     is_by_replica, is_of_pod, may_belong,
 };
@@ -50,8 +47,8 @@ pub struct Events {
     has_delay: bool,
 }
 
-impl Observer for Events {
-    fn changed(&mut self, change: &Change) -> Checked {
+impl Events {
+    pub fn changed(&mut self, change: &Change) -> Checked {
         if *change.kind == PODS {
             self.pod(change);
         } else if *change.kind == PODSETS && change.event != EventType::Deleted {
@@ -65,15 +62,12 @@ impl Observer for Events {
         Ok(())
     }
 
-    fn arrived(&mut self, request: &ApiRequest, _: Duration) -> Checked {
+    pub fn arrived(&mut self, request: &ApiRequest) {
         if is_of_pod(request, Verb::Create) {
             self.known(request).sent += 1;
         }
-        Ok(())
     }
-}
 
-impl Events {
     /// A client receives the response to a request.
     pub fn answered(&mut self, entry: &LoggedRequest) {
         let (request, is_rejected) = (&entry.request, entry.answered.is_some_and(|code| code >= 400));

@@ -57,55 +57,45 @@ fn is_of_pod(request: &ApiRequest, verb: Verb) -> bool {
 /// The result of a check. An error is a violation.
 type Checked = Result<(), String>;
 
-/// Checks one invariant.
-trait Observer {
-    /// An object was created, changed or deleted.
-    fn changed(&mut self, _change: &Change) -> Checked {
-        Ok(())
-    }
-
-    /// A request was sent.
-    fn arrived(&mut self, _request: &ApiRequest, _at: Duration) -> Checked {
-        Ok(())
-    }
-
-    /// A request was executed. `version` is the current version of the store.
-    fn executed(&mut self, _entry: &LoggedRequest, _version: u64) -> Checked {
-        Ok(())
-    }
-}
-
 /// All observers.
 #[derive(Default)]
 pub struct Observers {
     pub bound: Bound,
     pub one_writer: OneWriter,
-    deletes: Deletes,
+    pub deletes: Deletes,
     strangers: Strangers,
     statuses: Statuses,
-    events: Events,
+    pub events: Events,
     rollouts: Rollouts,
     /// All violations so far.
     pub violations: Vec<String>,
 }
 
 impl Observers {
-    fn each(&mut self, check: impl Fn(&mut dyn Observer) -> Checked) {
-        let Self { bound, one_writer, deletes, strangers, statuses, events, rollouts, violations } = self;
-        let all: [&mut dyn Observer; 7] = [bound, one_writer, deletes, strangers, statuses, events, rollouts];
-        violations.extend(all.into_iter().filter_map(|observer| check(observer).err()));
-    }
-
+    /// An object was created, changed or deleted.
     pub fn changed(&mut self, change: &Change) {
-        self.each(|observer| observer.changed(change));
+        self.one_writer.changed(change);
+        self.deletes.changed(change);
+        let checks = [
+            self.bound.changed(change),
+            self.strangers.changed(change),
+            self.statuses.changed(change),
+            self.events.changed(change),
+            self.rollouts.changed(change),
+        ];
+        self.violations.extend(checks.into_iter().filter_map(Result::err));
     }
 
+    /// A request was sent.
     pub fn arrived(&mut self, request: &ApiRequest, at: Duration) {
-        self.each(|observer| observer.arrived(request, at));
+        self.events.arrived(request);
+        self.violations.extend(self.deletes.arrived(request, at).err());
     }
 
+    /// A request was executed. `version` is the current version of the store.
     pub fn executed(&mut self, entry: &LoggedRequest, version: u64) {
-        self.each(|observer| observer.executed(entry, version));
+        let checks = [self.one_writer.executed(entry, version), self.deletes.executed(entry)];
+        self.violations.extend(checks.into_iter().filter_map(Result::err));
     }
 
     /// A client receives the response to a request. It has received these objects on the former pages of a list.
@@ -114,20 +104,5 @@ impl Observers {
             self.deletes.answered(entry, body, former, at);
         }
         self.events.answered(entry);
-    }
-
-    /// A client receives an event of a watch.
-    pub fn received(&mut self, client: &str, object: &Value, is_gone: bool, at: Duration) {
-        self.deletes.received(client, object, is_gone, at);
-    }
-
-    /// A fault hits a request.
-    pub fn hit(&mut self, request: &ApiRequest) {
-        self.events.hit(request);
-    }
-
-    /// A request or a response was delayed on the side of a replica.
-    pub fn delayed(&mut self) {
-        self.events.delayed();
     }
 }

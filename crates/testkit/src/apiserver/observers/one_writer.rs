@@ -12,7 +12,7 @@ use super::{
         log::LoggedRequest,
         store::{Change, EventType},
     },
-    Checked, Observer,
+    Checked,
 };
 
 /// The prefix of a violation.
@@ -29,10 +29,10 @@ fn time(since_start: Duration) -> Timestamp {
     Timestamp::UNIX_EPOCH + since_start
 }
 
-impl Observer for OneWriter {
-    fn changed(&mut self, change: &Change) -> Checked {
+impl OneWriter {
+    pub fn changed(&mut self, change: &Change) {
         if *change.kind != LEASES {
-            return Ok(());
+            return;
         }
         let (spec, is_there) = (&change.object["spec"], change.event != EventType::Deleted);
         let lasts = Duration::from_secs(spec["leaseDurationSeconds"].as_u64().unwrap_or(0));
@@ -52,10 +52,9 @@ impl Observer for OneWriter {
             by: change.by.clone(),
             is_by_hand: change.by == "user",
         });
-        Ok(())
     }
 
-    fn executed(&mut self, entry: &LoggedRequest, version: u64) -> Checked {
+    pub fn executed(&mut self, entry: &LoggedRequest, version: u64) -> Checked {
         let request = &entry.request;
         let counts = entry.took_effect() && request.verb.mutates() && *request.kind != LEASES;
         if !counts || !self.replicas.contains_key(&request.instance) {
@@ -73,9 +72,7 @@ impl Observer for OneWriter {
             _ => Ok(()),
         }
     }
-}
 
-impl OneWriter {
     /// Declares that this client stands for election from now on.
     pub fn stands(&mut self, replica: &str) {
         self.replicas.insert(replica.to_owned(), Duration::ZERO);

@@ -10,7 +10,7 @@ use super::{
         object,
         store::{Change, EventType},
     },
-    Checked, Observer, is_by_replica, may_belong,
+    Checked, is_by_replica, may_belong,
     strangers::changes_only_status,
 };
 
@@ -29,8 +29,8 @@ pub struct Statuses {
     sets: BTreeMap<String, Known>,
 }
 
-impl Observer for Statuses {
-    fn changed(&mut self, change: &Change) -> Checked {
+impl Statuses {
+    pub fn changed(&mut self, change: &Change) -> Checked {
         if *change.kind == PODS {
             self.pod(&change.object);
         } else if *change.kind == PODSETS {
@@ -38,9 +38,7 @@ impl Observer for Statuses {
         }
         Ok(())
     }
-}
 
-impl Statuses {
     fn pod(&mut self, pod: &Value) {
         let Some(owner) = object::controller_uid(pod) else { return };
         let known = self.sets.entry(owner.to_owned()).or_default();
@@ -69,34 +67,24 @@ impl Known {
     fn check(&self, set: &Value, before: &Value) -> Result<(), &'static str> {
         let status = &set["status"];
         let names: Vec<&str> = status["podNames"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let (ready, observed) = (status["readyReplicas"].as_u64(), status["observedGeneration"].as_i64());
-        if status["availableReplicas"].as_u64() != u64::try_from(names.len()).ok() {
-            return Err("availableReplicas is not the number of podNames");
-        }
-        if ready > status["availableReplicas"].as_u64() {
-            return Err("more pods are ready than available");
-        }
-        if names.iter().any(|name| !self.pods.contains(*name)) {
-            return Err("podNames has a pod that the set never had");
-        }
-        if observed < before["observedGeneration"].as_i64() || observed > Some(object::generation(set)) {
-            return Err("observedGeneration went back, or ahead of the generation");
-        }
+        let [ready, available] = ["readyReplicas", "availableReplicas"].map(|count| status[count].as_u64());
+        let observed = status["observedGeneration"].as_i64();
+        let went_back = observed < before["observedGeneration"].as_i64() || observed > Some(object::generation(set));
         let wanted = observed.and_then(|observed| self.replicas.range(..=observed).next_back()).map(|(_, n)| *n);
-        let is_ready = object::condition(set, "Ready").is_some_and(|held| held["status"] == "True");
-        if object::condition(set, "ReplicaFailure").is_some_and(|held| held["reason"] == "FailedDelete") {
-            // availableReplicas includes surplus pods that cannot be deleted.
-            let wanted =
-                observed.and_then(|observed| self.replicas.range(observed..).map(|(_, n)| *n).min()).or(wanted);
-            return if is_ready && ready < wanted {
-                Err("the condition Ready is True, but too few pods are ready")
-            } else {
-                Ok(())
-            };
-        }
-        if is_ready && (ready != wanted || status["availableReplicas"].as_u64() != wanted) {
-            return Err("the condition Ready is True, but not all pods are ready");
-        }
-        Ok(())
+        let least = observed.and_then(|observed| self.replicas.range(observed..).map(|(_, n)| *n).min()).or(wanted);
+        let is_ready = object::is_ready(set);
+        // Then availableReplicas includes surplus pods.
+        let cannot_delete =
+            object::condition(set, "ReplicaFailure").is_some_and(|held| held["reason"] == "FailedDelete");
+        let is_all = ready == wanted && available == wanted;
+        let wrongs = [
+            (available != u64::try_from(names.len()).ok(), "availableReplicas is not the number of podNames"),
+            (ready > available, "more pods are ready than available"),
+            (names.iter().any(|name| !self.pods.contains(*name)), "podNames has a pod that the set never had"),
+            (went_back, "observedGeneration went back, or ahead of the generation"),
+            (is_ready && ready < least, "the condition Ready is True, but too few pods are ready"),
+            (is_ready && !cannot_delete && !is_all, "the condition Ready is True, but not all pods are ready"),
+        ];
+        wrongs.iter().find(|(is_wrong, _)| *is_wrong).map_or(Ok(()), |(_, wrong)| Err(*wrong))
     }
 }

@@ -10,7 +10,7 @@ use super::{
         object,
         store::{Change, EventType},
     },
-    Checked, Observer, is_by_replica,
+    Checked, is_by_replica,
 };
 
 #[derive(Default)]
@@ -19,8 +19,8 @@ pub struct Strangers {
     pods: BTreeSet<String>,
 }
 
-impl Observer for Strangers {
-    fn changed(&mut self, change: &Change) -> Checked {
+impl Strangers {
+    pub fn changed(&mut self, change: &Change) -> Checked {
         let uid = object::uid(&change.object);
         if *change.kind == PODS && change.event == EventType::Added && change.by == "user" {
             self.pods.insert(uid.to_owned());
