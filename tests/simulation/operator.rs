@@ -32,8 +32,9 @@ const AT_ONCE: usize = 64;
 
 /// An instance of the operator.
 pub struct Operator {
+    /// Its probes and metrics.
+    pub context: Context,
     leader_state: LeaderState,
-    context: Context,
     tasks: JoinSet<()>,
 }
 
@@ -80,7 +81,7 @@ impl Operator {
         };
         let friends = MyCustomResourceController::new(env.clone(), clients, vec![None], &metrics);
         let context = Context { env, leadership, metrics, health, max_concurrent: AT_ONCE, stop };
-        let mut operator = Operator { leader_state, context, tasks: JoinSet::new() };
+        let mut operator = Operator { context, leader_state, tasks: JoinSet::new() };
         operator.run(PodSetController::new(parts));
         operator.run(friends);
         operator.context.health.started();
@@ -89,14 +90,6 @@ impl Operator {
 
     fn run<C: Controller>(&mut self, controller: C) {
         self.tasks.spawn(operator_kit::run(Arc::new(controller), self.context.clone()));
-    }
-
-    pub fn health(&self) -> &Health {
-        &self.context.health
-    }
-
-    pub fn metrics(&self) -> &Metrics {
-        &self.context.metrics
     }
 
     /// Leads from now on.

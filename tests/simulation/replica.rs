@@ -92,11 +92,12 @@ impl Model {
 
 /// A running replica.
 pub struct Replica {
-    name: String,
-    model: Model,
+    pub name: String,
+    pub model: Model,
+    /// Its probes.
+    pub health: Health,
     leadership: Leadership,
     metrics: Metrics,
-    health: Health,
     stop: CancellationToken,
     ice: Ice,
     life: JoinHandle<Result<(), Failure>>,
@@ -153,17 +154,7 @@ impl Replica {
         };
         let replica = podset_operator::manager::replica::Replica::start(parts);
         let life = tokio::spawn(replica.ended());
-        Replica { name: name.to_owned(), model, leadership, metrics, health, stop, ice, life }
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its settings.
-    pub fn model(&self) -> &Model {
-        &self.model
+        Replica { name: name.to_owned(), model, health, leadership, metrics, stop, ice, life }
     }
 
     /// The value of a series in its metrics, if it exports the series.
@@ -171,11 +162,6 @@ impl Replica {
         let text = self.metrics.text(Format::OpenMetrics).expect("the metrics can be written");
         let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         value.map(|value| value.parse().expect("a value is a number"))
-    }
-
-    /// Its probes.
-    pub fn health(&self) -> &Health {
-        &self.health
     }
 
     /// Whether it believes that it leads.

@@ -18,9 +18,13 @@ fn verdict(report: &Report, check: &str) -> Verdict {
     report.get(check).cloned().unwrap_or_else(|| panic!("no check {check} in {report:?}"))
 }
 
+fn assert_ok(report: &Report) {
+    assert!(report.values().all(Verdict::is_ok), "{report:?}");
+}
+
 /// The value of the only series of a metric whose labels contain all these parts.
 fn value(operator: &Operator, metric: &str, parts: &[&str]) -> f64 {
-    let text = operator.metrics().text(OpenMetrics).expect("the metrics can be written");
+    let text = operator.context.metrics.text(OpenMetrics).expect("the metrics can be written");
     let is_it = |line: &&str| line.starts_with(&format!("{metric}{{")) && parts.iter().all(|part| line.contains(part));
     let lines: Vec<_> = text.lines().filter(is_it).collect();
     let [line] = lines[..] else { panic!("not one {metric} with {parts:?}: {lines:?}") };
@@ -35,7 +39,7 @@ async fn an_unready_replica_names_what_it_waits_for() {
     });
     let mut operator = Operator::standby(&server, "a", Rules::default());
     sleep(seconds(60)).await;
-    let readiness = operator.health().readiness();
+    let readiness = operator.context.health.readiness();
     let why = verdict(&readiness, "podset-caches").unwrap_err();
     assert!(why.contains("podsets.app.example.com") && why.contains("kubectl apply -k config/crd"), "{why}");
     assert_eq!(verdict(&readiness, "mycustomresource-caches"), Ok(()), "its own CRD is there");
@@ -44,7 +48,7 @@ async fn an_unready_replica_names_what_it_waits_for() {
     sleep(seconds(60)).await;
     server.settings(|settings| settings.unserved.clear());
     sleep(seconds(5)).await;
-    assert_eq!(verdict(&operator.health().readiness(), "podset-caches"), Ok(()));
+    assert_eq!(verdict(&operator.context.health.readiness(), "podset-caches"), Ok(()));
     server.create_podset(NS, "web", 2);
     ready(&server, "web", 2).await;
 }
@@ -55,13 +59,13 @@ async fn replicas_stay_live_while_the_api_server_is_away() {
     server.partition("a");
     for _ in 0..60 {
         sleep(seconds(60)).await;
-        assert!(operator.health().liveness().values().all(Verdict::is_ok), "{:?}", operator.health().liveness());
+        assert_ok(&operator.context.health.liveness());
     }
-    let why = verdict(&operator.health().readiness(), "podset-caches").unwrap_err();
+    let why = verdict(&operator.context.health.readiness(), "podset-caches").unwrap_err();
     assert!(why.contains("cannot watch pods: the API server cannot be reached; see the log"), "{why}");
     server.heal();
     sleep(seconds(60)).await;
-    assert!(operator.health().readiness().values().all(Verdict::is_ok), "{:?}", operator.health().readiness());
+    assert_ok(&operator.context.health.readiness());
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,11 +75,8 @@ async fn successful_and_failed_reconciles_are_counted() {
     server.wait_until(|s| s.ready_pods(NS, "web").len() == 3, seconds(60)).await;
     sleep(seconds(60)).await;
     let total = |result: &str| {
-        value(
-            &operator,
-            "controller_runtime_reconcile_total",
-            &[r#"controller="podset""#, &format!(r#"result="{result}""#)],
-        )
+        let result = format!(r#"result="{result}""#);
+        value(&operator, "controller_runtime_reconcile_total", &[r#"controller="podset""#, &result])
     };
     let of_queue = |metric: &str| value(&operator, metric, &[r#"name="podset""#]);
     let (succeeded, added) = (total("success"), of_queue("workqueue_adds_total"));
@@ -93,6 +94,6 @@ async fn successful_and_failed_reconciles_are_counted() {
     sleep(seconds(120)).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 4);
     assert_eq!(value(&operator, "controller_runtime_active_workers", &[r#"controller="podset""#]), 0.0);
-    let shown = operator.metrics().text(OpenMetrics).expect("the metrics can be written");
+    let shown = operator.context.metrics.text(OpenMetrics).expect("the metrics can be written");
     assert!(!shown.contains("web"), "no label is an object's name");
 }

@@ -1,15 +1,10 @@
 //! A9, and other responses to a create: webhooks that change pods, rejections, quotas, namespaces that terminate.
 
-use std::{
-    collections::BTreeSet,
-    sync::atomic::{AtomicU32, Ordering},
-};
+use std::collections::BTreeSet;
 
 use operator_kit::telemetry::metrics::Format::OpenMetrics;
-use serde_json::{Value, json};
 
 use super::*;
-use crate::apiserver::{Fault, PODS, PODSETS, Requests, Status};
 
 /// This many pods are certainly too many for a set of three.
 const MANY: usize = 10;
@@ -17,12 +12,9 @@ const MANY: usize = 10;
 /// A9: for a minute, a webhook changes every pod like this. Also returns the largest number of pods at any time.
 async fn a9(rules: Rules, change: fn(&mut Value)) -> (ApiServer, usize) {
     let server = ApiServer::new(1);
-    server.set_webhook(move |pod| {
-        change(pod);
-        Ok(())
-    });
+    server.change_new_pods(change);
     server.create_podset(NS, "web", 3);
-    let _operator = leader(&server, rules);
+    let _operator = Operator::leader(&server, "a", rules);
     let mut most = 0;
     for _ in 0..600 {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -68,17 +60,11 @@ async fn a9_pods_changed_by_a_webhook_are_deleted() {
 #[tokio::test(start_paused = true)]
 async fn an_unanswered_create_makes_no_second_pod_despite_webhooks() {
     let (server, _operator) = server_and_leader();
-    server.set_webhook(|pod| {
-        pod["metadata"]["labels"].as_object_mut().unwrap().remove("app.kubernetes.io/managed-by");
-        Ok(())
-    });
+    server.change_new_pods(|pod| _ = pod["metadata"]["labels"].as_object_mut().unwrap().remove(LABEL));
     server.fault(Requests::creates("pods").first(1), Fault::ExecuteThenCut);
     server.create_podset(NS, "web", 1);
     server.wait_until(|s| s.all(&PODS, NS).len() == 1, seconds(5)).await;
-    server.set_webhook(|pod| {
-        pod["metadata"]["name"] = json!("renamed");
-        Ok(())
-    });
+    server.change_new_pods(|pod| pod["metadata"]["name"] = json!("renamed"));
     at_rest(&server, "web", 1).await;
     assert_eq!(server.effects(&Requests::creates("pods")), 1);
 }
@@ -87,10 +73,7 @@ async fn an_unanswered_create_makes_no_second_pod_despite_webhooks() {
 async fn deleting_a_stray_of_a_deleted_set_takes_few_requests() {
     let (server, _operator) = server_and_leader();
     terminate_slowly(&server, 30);
-    server.set_webhook(|pod| {
-        pod["metadata"]["ownerReferences"] = json!([]);
-        Ok(())
-    });
+    server.change_new_pods(|pod| pod["metadata"]["ownerReferences"] = json!([]));
     server.create_podset(NS, "web", 1);
     server.wait_until(|s| s.all(&PODS, NS).len() == 1, seconds(5)).await;
     server.delete_podset(NS, "web");
@@ -270,7 +253,7 @@ async fn a_terminating_namespace_gets_few_creates_and_no_events() {
     server.kill_pod("doomed", &server.live_pods("doomed", "web")[0]);
     sleep(300).await;
     assert_eq!(sent(), [pods + 6, events], "creates after 0, 1, 3, 7, 15 and 31 s, and no events");
-    let text = operator.metrics().text(OpenMetrics).unwrap();
+    let text = operator.context.metrics.text(OpenMetrics).unwrap();
     let errors = r#"controller_runtime_reconcile_errors_total{controller="podset"} 0"#;
     assert!(text.contains(errors), "no reconcile error is counted: {text}");
 }

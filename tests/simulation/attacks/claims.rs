@@ -1,9 +1,7 @@
 //! A11: a pod in another namespace has an owner reference to the set. The tests call such a pod a claim.
 
-use serde_json::{Value, json};
-
 use super::*;
-use crate::apiserver::{Fault, PODS, PODSETS, Requests, Status, object, pod};
+use crate::apiserver::pod;
 
 /// The namespace of the claims.
 const ELSEWHERE: &str = "elsewhere";
@@ -28,7 +26,7 @@ async fn a11(rules: Rules) -> (ApiServer, bool) {
     let uid = server.create_podset(NS, "web", 3);
     // Otherwise, a successful attack would replace the claims for their template.
     server.patch(&PODSETS, NS, "web", json!({ "spec": { "updateStrategy": { "type": "OnDelete" } } }));
-    let _operator = leader(&server, rules);
+    let _operator = Operator::leader(&server, "a", rules);
     ready(&server, "web", 3).await;
     sleep(10).await;
     let uids =

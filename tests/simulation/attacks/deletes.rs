@@ -1,9 +1,6 @@
 //! A12: the API server rejects every delete of one pod.
 
-use serde_json::json;
-
 use super::*;
-use crate::apiserver::{Fault, FaultRule, PODS, Requests, Status};
 
 /// Protects some pods: every delete of them is rejected.
 struct Protection {
@@ -35,14 +32,6 @@ impl Protection {
 }
 
 const REJECTION: &str = r#"True/FailedDelete: pods "web-pod" is forbidden: it is protected"#;
-
-/// Gives one pod a deletion cost so that a scale-down deletes it first.
-fn first_victim(server: &ApiServer) -> String {
-    let pod = server.live_pods(NS, "web")[0].clone();
-    let cost = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });
-    server.patch(&PODS, NS, &pod, cost);
-    pod
-}
 
 /// A12: a set is scaled from six to two pods, and the first one to delete is protected. Returns the pods that are left.
 async fn a12(rules: Rules) -> (ApiServer, String, Vec<String>) {
@@ -130,12 +119,11 @@ async fn a_new_leader_does_not_report_rejected_deletes_again() {
 /// A webhook fails for one pod. This affects only that pod, whether its delete may still be executed or not.
 #[tokio::test(start_paused = true)]
 async fn an_undecided_delete_affects_only_its_pod() {
-    let failed = "Internal error occurred: failed calling webhook \"a\"";
     // If the delete may still be executed, no other pod may be deleted in its place.
-    for (code, message, live) in [(500, failed, 2), (504, "request did not complete", 3)] {
+    for (answer, live) in [(webhook_failed(), 2), (Status::of_code(504), 3)] {
+        let code = answer.code;
         let (server, _operator) = with_set(6, Rules::default()).await;
         let undecided = first_victim(&server);
-        let answer = Status { message: message.to_owned(), ..Status::of_code(code) };
         let rule = server.fault(Requests::deletes("pods").named(&undecided), Fault::Refuse(answer));
         server.scale(NS, "web", 2);
         sleep(20).await;
@@ -173,12 +161,11 @@ async fn undeletable_finished_pods_do_not_block_replacements() {
 /// A webhook removes the owner reference of the first `changed` pods, and the API server rejects all deletes.
 async fn undeletable_strays(changed: usize) -> (ApiServer, FaultRule, Operator) {
     let (server, operator) = server_and_leader();
-    let seen = std::sync::atomic::AtomicUsize::new(0);
-    server.set_webhook(move |pod| {
-        if seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < changed {
+    let seen = AtomicUsize::new(0);
+    server.change_new_pods(move |pod| {
+        if seen.fetch_add(1, Ordering::Relaxed) < changed {
             pod["metadata"]["ownerReferences"] = json!([]);
         }
-        Ok(())
     });
     let rejection = Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected"));
     let rule = server.fault(Requests::deletes("pods"), rejection);

@@ -1,9 +1,6 @@
 //! A5, A6: events that come late, twice, or before the response to the write that caused them.
 
-use serde_json::json;
-
 use super::*;
-use crate::apiserver::{Fault, PODS, Requests};
 
 /// The watch of the sets lags by 10 s. A response shows the operator the new N first. The event with the old, larger N comes later.
 async fn an_old_n_comes_late(wanted: usize, old: i64, rules: Rules) -> (ApiServer, Operator) {
@@ -79,10 +76,8 @@ async fn a5_a_late_event_of_a_gone_pod_deletes_no_other_pod() {
     server.check();
     assert_eq!(server.effects(&Requests::deletes("pods")), 0);
     let server = a5_ghost(cached(CacheRules { is_over: |_, _| false, ..CacheRules::default() })).await;
-    assert!(
-        server.effects(&Requests::deletes("pods")) > 0,
-        "the attack must succeed if a list does not win over an older event"
-    );
+    let deletes = server.effects(&Requests::deletes("pods"));
+    assert!(deletes > 0, "the attack must succeed if a list does not win over an older event");
 }
 
 /// A6: a pod is created and killed before its create is answered.
@@ -90,7 +85,7 @@ async fn a6(rules: Rules) -> bool {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 1);
     let answer = server.fault(Requests::creates("pods").first(1), Fault::HoldAnswer);
-    let _operator = leader(&server, rules);
+    let _operator = Operator::leader(&server, "a", rules);
     answer.wait_for_hits(1).await;
     server.wait_until(|s| s.live_pods(NS, "web").len() == 1, seconds(5)).await;
     server.kill_pod(NS, &only_pod(&server, "web"));

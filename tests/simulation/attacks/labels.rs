@@ -1,7 +1,6 @@
 //! A7: a pod loses the label by which it is watched.
 
 use super::*;
-use crate::apiserver::{Fault, LABEL, PODS, Requests, Status, Verb};
 
 /// A7: pods lose the label while the operator watches, and then the set is scaled down.
 async fn a7_watched(rules: Rules) -> ApiServer {
@@ -73,10 +72,8 @@ async fn a7_a_pod_without_the_label_counts_and_gets_it_back() {
     assert!(are_labelled(&server));
 
     let labelled = Rules { taken_over: Some("app.kubernetes.io/managed-by=podset-operator"), ..Rules::default() };
-    assert!(
-        exceeded_bound(&a7_unwatched(labelled).await),
-        "the attack must succeed if the take-over lists only labelled pods"
-    );
+    let server = a7_unwatched(labelled).await;
+    assert!(exceeded_bound(&server), "the attack must succeed if the take-over lists only labelled pods");
 
     let server = try_both_ways(a7_forgotten, unread).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 2);
@@ -130,7 +127,7 @@ async fn a_label_that_is_always_removed_is_restored_once_per_second() {
         if !server.pod(NS, &pod)["metadata"]["labels"][LABEL].is_null() {
             server.strip_label(NS, &pod);
         }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let restored = server.count(&Requests::all().verb(Verb::Patch).of("pods"));
     assert!((5..=11).contains(&restored), "{restored}");

@@ -15,14 +15,20 @@ mod statuses;
 mod terminations;
 mod undecided;
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    time::Duration,
+};
 
-use podset_operator::podset::{observe::CacheRules, promise::Rules};
-use serde_json::Value;
+use jiff::SignedDuration;
+use podset_operator::podset::{names::pod_name, observe::CacheRules, promise::Rules, restart_backoff::KEPT};
+use serde_json::{Value, json};
 
 use crate::{
     NS,
-    apiserver::{ApiServer, PodScript, object},
+    apiserver::{
+        ApiServer, Fault, FaultRule, LABEL, PODS, PODSETS, PodScript, REVISIONS, Requests, Status, Verb, object,
+    },
     assert_silent,
     operator::Operator,
     ready, seconds, server_and_leader, with_set,
@@ -98,7 +104,20 @@ fn only_pod(server: &ApiServer, set: &str) -> String {
     pod.clone()
 }
 
-/// An operator that leads, with these rules.
-fn leader(server: &ApiServer, rules: Rules) -> Operator {
-    Operator::leader(server, "a", rules)
+/// Makes this pod the first to be deleted.
+fn put_first(server: &ApiServer, pod: &str) {
+    let cost = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });
+    server.patch(&PODS, NS, pod, cost);
+}
+
+/// A pod that is deleted before all others.
+fn first_victim(server: &ApiServer) -> String {
+    let pod = server.live_pods(NS, "web")[0].clone();
+    put_first(server, &pod);
+    pod
+}
+
+/// A webhook fails, so the request will not take effect.
+fn webhook_failed() -> Status {
+    Status { message: "Internal error occurred: failed calling webhook \"a\"".to_owned(), ..Status::of_code(500) }
 }

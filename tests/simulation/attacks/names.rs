@@ -1,13 +1,6 @@
 //! A1, A8, A10: late creates, strangers' pods with a name of the set, and late deletes.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use jiff::SignedDuration;
-use podset_operator::podset::names::pod_name;
-use serde_json::json;
-
 use super::*;
-use crate::apiserver::{Fault, Requests, Status, Verb, object};
 
 /// A1: a create gets no response and is repeated. A user deletes its pod, which is replaced. Then the first create lands.
 async fn a1(rules: Rules) -> ApiServer {
@@ -15,7 +8,7 @@ async fn a1(rules: Rules) -> ApiServer {
     terminate_slowly(&server, 10);
     let rule = server.fault(Requests::creates("pods").first(1), Fault::ExecuteLate(seconds(40)));
     server.create_podset(NS, "web", 1);
-    let _operator = leader(&server, rules);
+    let _operator = Operator::leader(&server, "a", rules);
     rule.wait_for_hits(1).await;
     if becomes_ready(&server, "web", 1, 5).await {
         let pod = only_pod(&server, "web");
@@ -40,7 +33,7 @@ async fn a1_repeated(rules: Rules) -> ApiServer {
     let server = server_that_executes_late();
     server.fault(Requests::creates("pods").first(1), Fault::ExecuteUnanswered(seconds(40)));
     server.create_podset(NS, "web", 1);
-    let _operator = leader(&server, rules);
+    let _operator = Operator::leader(&server, "a", rules);
     sleep(60).await;
     server
 }
@@ -52,10 +45,8 @@ async fn a1_a_repeated_create_has_the_same_name() {
     let forgetful = Rules { may_forget: |_| true, ..forgetful() };
     a1_repeated(forgetful).await.check();
     let name = |set: &str, uid: &str, _: u32| pod_name(set, uid, DRAWN.fetch_add(1, Ordering::Relaxed));
-    assert!(
-        exceeded_bound(&a1_repeated(Rules { name, ..forgetful }).await),
-        "the attack must succeed if a repeated create has another name"
-    );
+    let server = a1_repeated(Rules { name, ..forgetful }).await;
+    assert!(exceeded_bound(&server), "the attack must succeed if a repeated create has another name");
 }
 
 /// A1: the watch does not show the pod of an unanswered create for longer than a create may take, and the set is scaled down.
@@ -95,7 +86,7 @@ async fn a1_the_set_converges_however_a_response_is_lost() {
         server.fault(Requests::creates("pods").first(3), fault.clone());
         server.fault(Requests::deletes("pods").first(3), fault);
         server.create_podset(NS, "web", 4);
-        let _operator = leader(&server, Rules::default());
+        let _operator = Operator::leader(&server, "a", Rules::default());
         ready(&server, "web", 4).await;
         server.scale(NS, "web", 2);
         at_rest(&server, "web", 2).await;
@@ -113,7 +104,7 @@ async fn a8(rules: Rules) -> (ApiServer, bool) {
     server.create_pod(NS, &copy, labels);
     let strangers = [object::uid(&server.pod(NS, &first)).to_owned(), object::uid(&server.pod(NS, &copy)).to_owned()];
 
-    let _operator = leader(&server, rules);
+    let _operator = Operator::leader(&server, "a", rules);
     let is_ready = becomes_ready(&server, "web", 2, 20).await;
     let left = [object::uid(&server.pod(NS, &first)).to_owned(), object::uid(&server.pod(NS, &copy)).to_owned()];
     assert_eq!(left, strangers, "the strangers' pods are as they were");
@@ -173,7 +164,7 @@ async fn a10(rules: Rules) -> bool {
     server.create_podset(NS, "web", 2);
     // With a short quarantine, the name is reused before the late delete lands.
     let cache = CacheRules { quarantine: SignedDuration::from_secs(5), ..CacheRules::default() };
-    let _operator = leader(&server, Rules { cache, ..rules });
+    let _operator = Operator::leader(&server, "a", Rules { cache, ..rules });
     ready(&server, "web", 2).await;
     let rule = server.fault(Requests::deletes("pods").first(1), Fault::ExecuteLate(seconds(30)));
     server.scale(NS, "web", 1);
@@ -190,8 +181,6 @@ async fn a10(rules: Rules) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a10_a_late_delete_does_not_hit_the_pods_successor() {
     assert!(a10(Rules::default()).await);
-    assert!(
-        !a10(Rules { precondition: |_| None, ..Rules::default() }).await,
-        "the attack must succeed if deletes have no UID precondition"
-    );
+    let unconditional = Rules { precondition: |_| None, ..Rules::default() };
+    assert!(!a10(unconditional).await, "the attack must succeed if deletes have no UID precondition");
 }

@@ -1,9 +1,6 @@
 //! The former templates of a set, stored as ControllerRevisions.
 
-use serde_json::{Value, json};
-
 use super::{rollouts::*, *};
-use crate::apiserver::{Fault, PODS, PODSETS, REVISIONS, Requests, Status, Verb, object};
 
 /// The former template is lost during the rollout of a broken one, and a pod that dies gets the newest.
 async fn without_the_former_template(lose: impl Fn(&ApiServer, &str)) -> (ApiServer, Operator) {

@@ -1,10 +1,8 @@
 //! A change of the template reaches the pods, step by step. One test for each row of the table in docs/user-guide.md.
 
 use podset_operator::podset::plan::RolloutRules;
-use serde_json::{Value, json};
 
 use super::*;
-use crate::apiserver::{ApiServer, Fault, PODS, PODSETS, PodScript, Requests, Status, Verb, object};
 
 /// The template of this version. Its pods become ready, unless the version is `broken`.
 pub(super) fn template(version: &str) -> Value {
@@ -26,7 +24,7 @@ pub(super) async fn running_with(replicas: usize, spec: Value, rules: Rules) -> 
     spec["replicas"] = replicas.into();
     spec["template"] = template("a");
     server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
-    let operator = leader(&server, rules);
+    let operator = Operator::leader(&server, "a", rules);
     ready(&server, "web", replicas).await;
     sleep(10).await;
     (server, operator)
@@ -60,10 +58,8 @@ pub(super) async fn rolled_out(server: &ApiServer, to: &str, n: usize) {
     at_rest(server, "web", n).await;
     assert_eq!(versions(server), vec![to; n].join(" "));
     let status = &server.podset(NS, "web")["status"];
-    assert_eq!(
-        (&status["updatedAvailableReplicas"], &status["currentRevision"]),
-        (&n.into(), &status["updateRevision"])
-    );
+    assert_eq!(status["updatedAvailableReplicas"], n);
+    assert_eq!(status["currentRevision"], status["updateRevision"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -268,10 +264,8 @@ async fn a_broken_pod_within_the_partition_stalls_the_set() {
         sleep(120).await;
         assert_eq!(versions(&server), left);
         let stalled = condition(&server, "Stalled");
-        assert!(
-            if is_late { stalled.starts_with("True/ProgressDeadlineExceeded") } else { stalled.is_empty() },
-            "{stalled}"
-        );
+        assert_eq!(stalled.is_empty(), !is_late, "{stalled}");
+        assert_eq!(stalled.starts_with("True/ProgressDeadlineExceeded"), is_late, "{stalled}");
         assert_eq!(condition(&server, "Ready").starts_with("True/PartitionReached"), !is_late);
         change_template(&server, "c");
         sleep(60).await;
@@ -285,10 +279,8 @@ async fn on_delete_leaves_existing_pods_as_they_are() {
     let (server, _operator) = running(3, json!({ "updateStrategy": { "type": "OnDelete" } })).await;
     change_template(&server, "b");
     sleep(60).await;
-    assert_eq!(
-        (versions(&server), condition(&server, "Ready")),
-        ("a a a".into(), "True/AllPodsReady: 3 of 3 pods are ready".into())
-    );
+    assert_eq!(versions(&server), "a a a");
+    assert_eq!(condition(&server, "Ready"), "True/AllPodsReady: 3 of 3 pods are ready");
     server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
     ready(&server, "web", 3).await;
     assert_eq!(versions(&server), "a a b");
@@ -390,10 +382,8 @@ async fn a_rejected_template_does_not_block_pods_of_the_former_one() {
             403 => Status::forbidden(&PODS, "web-pod", "it violates PodSecurity"),
             _ => Status::invalid(&PODS, "web-pod", "spec.containers[0].image", "FieldValueRequired", "it is empty"),
         };
-        server.fault(
-            Requests::all().verb(Verb::Create).of("pods").when(|r| version(&r.body) == "b"),
-            Fault::Refuse(rejection),
-        );
+        let creates = Requests::all().verb(Verb::Create).of("pods").when(|r| version(&r.body) == "b");
+        server.fault(creates, Fault::Refuse(rejection));
         for pod in &server.live_pods(NS, "web")[..3] {
             server.delete_pod(NS, pod);
         }
@@ -418,9 +408,8 @@ async fn a_missing_revision_label_does_not_create_pods_endlessly() {
     }
     sleep(60).await;
     assert_eq!(server.count(&Requests::creates("pods")), 3, "the operator knows what it created");
-    server.set_webhook(|pod| {
+    server.change_new_pods(|pod| {
         pod["metadata"]["labels"].as_object_mut().map(|labels| labels.remove("controller-revision-hash"));
-        Ok(())
     });
     change_template(&server, "b");
     sleep(120).await;

@@ -1,10 +1,8 @@
 //! Which generation a status may observe, and which set it may reach.
 
 use podset_operator::{api::PodSetStatus, podset::status};
-use serde_json::json;
 
 use super::*;
-use crate::apiserver::{Fault, PODSETS, Requests, object};
 
 /// A set is scaled down, and its pods are deleted slowly.
 async fn scaled_down(rules: Rules) -> ApiServer {
@@ -34,7 +32,7 @@ async fn late_status(rules: Rules) -> ApiServer {
     let server = server_that_executes_late();
     let late = server.fault(Requests::status_patches("podsets").first(1), Fault::ExecuteLate(seconds(30)));
     server.create_podset(NS, "web", 3);
-    let _operator = leader(&server, rules);
+    let _operator = Operator::leader(&server, "a", rules);
     late.wait_for_hits(1).await;
     server.delete_podset(NS, "web");
     server.create_podset(NS, "web", 1);

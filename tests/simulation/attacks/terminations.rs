@@ -1,10 +1,7 @@
 //! A13: with `podReplacementPolicy: TerminationComplete`, pods that are being deleted may still run. One test for each row of the table in
 //! docs/user-guide.md.
 
-use serde_json::{Value, json};
-
 use super::*;
-use crate::apiserver::{Fault, LABEL, PODS, PODSETS, Requests};
 
 /// A server whose pods take 20 s to terminate, with a set that waits for terminations.
 fn server_with_set(replicas: i64) -> ApiServer {
@@ -18,7 +15,7 @@ fn server_with_set(replicas: i64) -> ApiServer {
 /// The set of [`server_with_set`] with all pods ready.
 async fn running(replicas: i64, rules: Rules) -> (ApiServer, Operator) {
     let server = server_with_set(replicas);
-    let operator = leader(&server, rules);
+    let operator = Operator::leader(&server, "a", rules);
     ready(&server, "web", usize::try_from(replicas).unwrap()).await;
     sleep(10).await;
     (server, operator)
@@ -131,7 +128,7 @@ async fn a13_a_new_leader_counts_pods_that_are_being_deleted() {
 async fn a13_pods_without_a_node_are_replaced_at_once() {
     let server = server_with_set(2);
     server.set_pod_script(PodScript::unschedulable());
-    let _operator = leader(&server, Rules::default());
+    let _operator = Operator::leader(&server, "a", Rules::default());
     sleep(5).await;
     let deleted = server.live_pods(NS, "web")[0].clone();
     server.patch(&PODS, NS, &deleted, json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
@@ -146,7 +143,7 @@ async fn a13_pods_without_a_node_are_replaced_at_once() {
 async fn a13_a_pod_without_a_node_is_deleted_only_in_the_version_seen() {
     let server = server_with_set(2);
     server.set_pod_script(PodScript { bound_after: Some(seconds(10)), ..PodScript::default() });
-    let _operator = leader(&server, Rules::default());
+    let _operator = Operator::leader(&server, "a", Rules::default());
     sleep(5).await;
     server.fault(Requests::deletes("pods").first(1), Fault::Delay(seconds(8)));
     server.scale(NS, "web", 1);
@@ -189,10 +186,8 @@ async fn pods_that_terminate_one_by_one_cost_few_statuses_by_default() {
     let (server, _operator) = with_set(10, Rules::default()).await;
     let statuses = || server.count(&Requests::status_patches("podsets"));
     let before = statuses();
-    let ages = std::sync::atomic::AtomicU64::new(0);
-    server.choose_pod_scripts(move |_| {
-        PodScript::gone_after(seconds(7 * ages.fetch_add(1, std::sync::atomic::Ordering::Relaxed)))
-    });
+    let ages = AtomicU64::new(0);
+    server.choose_pod_scripts(move |_| PodScript::gone_after(seconds(7 * ages.fetch_add(1, Ordering::Relaxed))));
     server.scale(NS, "web", 2);
     at_rest(&server, "web", 2).await;
     sleep(120).await;

@@ -1,14 +1,10 @@
 //! Deletes of one pod fail repeatedly or have an unknown fate, for example because a webhook hangs for this pod. The other pods must not wait
 //! forever.
 
-use podset_operator::podset::restart_backoff::KEPT;
-use serde_json::json;
-
 use super::{
     rollouts::{change_template, running, versions},
     *,
 };
-use crate::apiserver::{Fault, FaultRule, PODS, PodScript, Requests, Status, Verb};
 
 /// Every delete of this pod runs into its timeout.
 pub(super) fn hang(server: &ApiServer, pod: &str) -> FaultRule {
@@ -18,19 +14,6 @@ pub(super) fn hang(server: &ApiServer, pod: &str) -> FaultRule {
 /// No delete of this pod arrives: a load balancer or a broken connection ends each.
 fn cut(server: &ApiServer, pod: &str) -> FaultRule {
     server.fault(Requests::deletes("pods").named(pod), Fault::CutBefore)
-}
-
-/// Makes this pod the first to be deleted.
-pub(super) fn put_first(server: &ApiServer, pod: &str) {
-    let cost = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });
-    server.patch(&PODS, NS, pod, cost);
-}
-
-/// A pod that is deleted before all others.
-fn first_victim(server: &ApiServer) -> String {
-    let pod = server.live_pods(NS, "web")[0].clone();
-    put_first(server, &pod);
-    pod
 }
 
 #[tokio::test(start_paused = true)]
@@ -240,7 +223,7 @@ async fn one_failed_delete_is_not_reported() {
 #[tokio::test(start_paused = true)]
 async fn a_scale_down_without_a_response_is_reported() {
     let (server, _operator) = with_set(3, Rules::default()).await;
-    server.watches().of("a").on("pods").delay(std::time::Duration::from_millis(300));
+    server.watches().of("a").on("pods").delay(Duration::from_millis(300));
     server.fault(Requests::deletes("pods").first(1), Fault::CutBefore);
     server.fault(Requests::deletes("pods"), Fault::ExecuteThenCut);
     server.scale(NS, "web", 2);

@@ -1,12 +1,6 @@
 //! Quotas and the garbage collector.
 
-use std::time::Duration;
-
-use kube::api::PostParams;
-use serde_json::json;
-
-use super::{failure, owned_pod, pod, pods};
-use crate::apiserver::{ApiServer, object};
+use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_quota_counts_pods_that_have_not_finished() {
@@ -34,7 +28,7 @@ async fn a_pod_that_is_created_after_its_owner_was_deleted_is_deleted_too() {
     server.create_pod("default", "stranger", json!({}));
     owned_pod(&server, &owner, "late");
     let gone = |s: &ApiServer| s.pod("default", "late").is_null();
-    server.wait_until(gone, Duration::from_secs(5)).await;
+    server.wait_until(gone, seconds(5)).await;
     assert!(!server.pod("default", "stranger").is_null());
 }
 
@@ -44,12 +38,12 @@ async fn foreground_deletion_removes_the_owner_last() {
     let owner = server.create_podset("default", "web", 1);
     owned_pod(&server, &owner, "a");
     let running = |s: &ApiServer| !s.ready_pods("default", "web").is_empty();
-    server.wait_until(running, Duration::from_secs(5)).await;
+    server.wait_until(running, seconds(5)).await;
     server.delete_podset_in_foreground("default", "web");
     let going = |s: &ApiServer| object::is_terminating(&s.pod("default", "a"));
-    server.wait_until(going, Duration::from_secs(1)).await;
+    server.wait_until(going, seconds(1)).await;
     assert!(object::is_terminating(&server.podset("default", "web")));
     let gone = |s: &ApiServer| s.podset("default", "web").is_null();
-    server.wait_until(gone, Duration::from_secs(5)).await;
+    server.wait_until(gone, seconds(5)).await;
     assert!(server.pod("default", "a").is_null());
 }

@@ -1,15 +1,11 @@
 //! Faults of requests: what happens in the store, and what the client sees.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use futures::FutureExt as _;
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::PostParams;
-use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-use super::{exists, failure, pod, pods};
-use crate::apiserver::{ApiServer, Fault, PODS, Requests};
+use super::*;
 
 async fn create(server: &ApiServer, name: &str) -> kube::Result<Pod> {
     pods(server).create(&PostParams::default(), &pod(json!({ "name": name }))).await
@@ -42,25 +38,25 @@ async fn a_response_can_be_lost_after_the_write() {
 async fn a_request_can_be_executed_after_its_sender_gave_up() {
     let server = ApiServer::new(1);
     let late = Requests::creates("pods").named("late");
-    server.fault(late, Fault::ExecuteLate(Duration::from_secs(30)));
+    server.fault(late, Fault::ExecuteLate(seconds(30)));
     assert!(is_cut(create(&server, "late").await));
     assert!(!exists(&server, "late"));
-    sleep(Duration::from_secs(31)).await;
+    sleep(seconds(31)).await;
     assert!(exists(&server, "late"));
 
     let silent = Requests::creates("pods").named("silent");
-    server.fault(silent, Fault::ExecuteUnanswered(Duration::from_secs(1)));
-    assert!(timeout(Duration::from_secs(300), create(&server, "silent")).await.is_err());
+    server.fault(silent, Fault::ExecuteUnanswered(seconds(1)));
+    assert!(timeout(seconds(300), create(&server, "silent")).await.is_err());
     assert!(exists(&server, "silent"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_gives_up_does_not_stop_its_request() {
     let server = ApiServer::new(1);
-    server.settings(|s| s.request_latency = Duration::from_secs(5));
-    assert!(timeout(Duration::from_secs(1), create(&server, "x")).await.is_err());
+    server.settings(|s| s.request_latency = seconds(5));
+    assert!(timeout(seconds(1), create(&server, "x")).await.is_err());
     assert!(!exists(&server, "x"));
-    sleep(Duration::from_secs(5)).await;
+    sleep(seconds(5)).await;
     assert!(exists(&server, "x"));
 }
 
@@ -68,7 +64,7 @@ async fn a_client_that_gives_up_does_not_stop_its_request() {
 async fn a_wait_that_times_out_fails_with_the_last_requests() {
     let server = ApiServer::new(1);
     create(&server, "x").await.expect("created");
-    let waiting = std::panic::AssertUnwindSafe(server.wait_until(|_| false, Duration::from_secs(5)));
+    let waiting = std::panic::AssertUnwindSafe(server.wait_until(|_| false, seconds(5)));
     let panic = waiting.catch_unwind().await.expect_err("it gives up");
     let text = panic.downcast_ref::<String>().expect("a text");
     assert!(text.contains("timed out after") && text.contains("test Create /api/v1/namespaces/default/pods"), "{text}");

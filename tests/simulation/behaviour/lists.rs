@@ -1,14 +1,8 @@
 //! Lists: what the recording does not cover.
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, ObjectList},
-};
-use serde_json::json;
+use kube::{ResourceExt, api::ObjectList};
 
-use super::{failure, pods};
-use crate::apiserver::ApiServer;
+use super::*;
 
 fn names(list: &ObjectList<Pod>) -> Vec<String> {
     list.iter().map(ResourceExt::name_any).collect()

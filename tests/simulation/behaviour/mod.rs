@@ -12,11 +12,18 @@ mod watch_faults;
 mod watches;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, core::Status};
+use kube::{
+    Api,
+    api::{ListParams, PostParams, WatchParams},
+    core::Status,
+};
 use podset_operator::api::PodSet;
 use serde_json::{Value, json};
 
-use crate::apiserver::{self, ApiServer, PODS, object};
+use crate::{
+    apiserver::{self, ApiServer, Fault, PODS, PODSETS, PodScript, Requests, object},
+    seconds,
+};
 
 /// Pods of namespace `default`, as the client `test` sees them.
 fn pods(server: &ApiServer) -> Api<Pod> {

@@ -2,15 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use k8s_openapi::api::{core::v1::Pod, events::v1::Event};
-use kube::{
-    Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-};
-use serde_json::json;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{DeleteParams, Patch, PatchParams};
 
-use super::{owned_pod, pod, pods, podsets, watches::server_without_nodes};
-use crate::apiserver::{self, ApiServer, PODS, PODSETS, object};
+use super::{watches::server_without_nodes, *};
 
 fn with_pods(replicas: i64, pods: &[&str]) -> (ApiServer, String) {
     let server = server_without_nodes();
@@ -19,6 +14,11 @@ fn with_pods(replicas: i64, pods: &[&str]) -> (ApiServer, String) {
         owned_pod(&server, &uid, pod);
     }
     (server, uid)
+}
+
+/// Whether the first violation says this.
+fn is_broken(server: &ApiServer, what: &str) -> bool {
+    server.first_violation().is_some_and(|broken| broken.contains(what))
 }
 
 #[tokio::test(start_paused = true)]
@@ -36,16 +36,13 @@ async fn n_pods_are_accepted_and_one_more_is_caught() {
 #[tokio::test(start_paused = true)]
 async fn pods_count_for_the_uid_of_their_owner_and_not_for_its_name() {
     let (server, former) = with_pods(1, &["a"]);
-    server.settings(|s| s.collect_after = std::time::Duration::from_secs(60));
+    server.settings(|s| s.collect_after = seconds(60));
     server.delete_podset("default", "web");
     let uid = server.create_podset("default", "web", 1);
     owned_pod(&server, &uid, "b");
     assert_eq!(server.first_violation(), None);
     owned_pod(&server, &former, "c");
-    assert!(
-        server.first_violation().is_some_and(|broken| broken.contains(&former)),
-        "the last value of N holds for a deleted set"
-    );
+    assert!(is_broken(&server, &former), "the last value of N holds for a deleted set");
     server.strip_owner("default", "c");
     assert_eq!(server.live_pods("default", "web"), ["b"]);
 }
@@ -57,7 +54,7 @@ async fn only_a_failed_pod_that_runs_again_is_exempt_and_only_for_a_while() {
     owned_pod(&server, &uid, "c");
     server.run_again("default", "a");
     assert_eq!(server.first_violation(), None);
-    tokio::time::sleep(std::time::Duration::from_secs(301)).await;
+    tokio::time::sleep(seconds(301)).await;
     server.kill_pod("default", "b");
     assert_eq!(server.first_violation(), None);
     owned_pod(&server, &uid, "d");
@@ -100,7 +97,7 @@ async fn a_replica_that_changes_more_than_a_status_is_caught() {
     let server = with_two().await;
     let patch = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
     podsets(&server).patch("web", &PatchParams::default(), &patch).await.expect("patched");
-    assert!(server.first_violation().is_some_and(|broken| broken.contains("more than a status")));
+    assert!(is_broken(&server, "more than a status"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,7 +108,7 @@ async fn a_replica_that_changes_a_pod_of_a_user_is_caught() {
     pods(&server).patch("web-poda", &PatchParams::default(), &patch).await.expect("patched");
     assert_eq!(server.first_violation(), None);
     pods(&server).patch("theirs", &PatchParams::default(), &patch).await.expect("patched");
-    assert!(server.first_violation().is_some_and(|broken| broken.contains("a replica changed a pod of a user")));
+    assert!(is_broken(&server, "a replica changed a pod of a user"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,9 +127,7 @@ async fn a_broken_template_that_takes_too_many_pods_is_caught() {
     create("a");
     assert_eq!(server.first_violation(), None);
     create("b");
-    assert!(
-        server.first_violation().is_some_and(|broken| broken.contains("2 pods have a broken template, but at most 1"))
-    );
+    assert!(is_broken(&server, "2 pods have a broken template, but at most 1"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,7 +161,7 @@ async fn is_caught(server: &ApiServer, pod: &str) -> bool {
     assert_eq!(server.first_violation(), None);
     // The result does not matter.
     let _ = pods(server).delete(pod, &DeleteParams::default()).await;
-    server.first_violation().is_some_and(|broken| broken.contains("without a reason"))
+    is_broken(server, "without a reason")
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,7 +184,7 @@ async fn a_delete_is_judged_by_what_its_sender_has_received() {
     let server = scaled_down().await;
     server.kill_pod("default", "web-podb");
     pods(&server).list(&ListParams::default()).await.expect("listed");
-    tokio::time::sleep(std::time::Duration::from_secs(61)).await;
+    tokio::time::sleep(seconds(61)).await;
     assert!(is_caught(&server, "web-poda").await, "it received the deletion long ago");
 
     let server = with_two().await;
@@ -211,7 +206,7 @@ async fn a_delete_is_judged_by_what_its_sender_has_received() {
     pods(&server).list(&next).await.expect("the last page");
     server.scale("default", "web", 1);
     podsets(&server).get("web").await.expect("read");
-    tokio::time::sleep(std::time::Duration::from_secs(61)).await;
+    tokio::time::sleep(seconds(61)).await;
     assert!(is_caught(&server, "web-poda").await, "the other pod was on no page");
 
     let server = with_two().await;

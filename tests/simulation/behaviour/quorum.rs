@@ -1,11 +1,6 @@
 //! A store without a quorum.
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::WatchParams;
-use serde_json::json;
-
-use super::{exists, failure, pod, pods, watches::Events};
-use crate::{apiserver::ApiServer, seconds};
+use super::{watches::Events, *};
 
 /// A create with `?timeout=`.
 async fn create(server: &ApiServer, name: &str, limit: &str) -> kube::Result<Pod> {
@@ -31,10 +26,8 @@ async fn without_quorum(seed: u64) -> usize {
         let server = server.clone();
         async move { create(&server, "c", "60s").await }
     });
-    assert!(
-        tokio::time::timeout(seconds(30), pods(&server).get("there")).await.is_err(),
-        "a consistent read waits too"
-    );
+    let read = tokio::time::timeout(seconds(30), pods(&server).get("there")).await;
+    assert!(read.is_err(), "a consistent read waits too");
     assert_eq!(events.next(seconds(20)).await, "silence", "no event and no bookmark arrive");
     assert!(!exists(&server, "a"));
     server.regain_quorum();

@@ -1,12 +1,9 @@
 //! Faults of watches: events that lag or repeat, and watches that end, break or stall.
 
-use std::time::Duration;
-
-use kube::api::WatchParams;
-use serde_json::json;
-
-use super::watches::{Events, server_without_nodes, version};
-use crate::apiserver::ApiServer;
+use super::{
+    watches::{Events, server_without_nodes, version},
+    *,
+};
 
 async fn watched() -> (ApiServer, Events) {
     let server = server_without_nodes();
@@ -37,10 +34,10 @@ async fn held_events_come_in_order_when_released() {
 #[tokio::test(start_paused = true)]
 async fn delayed_events_come_later() {
     let (server, mut events) = watched().await;
-    server.watches().on("pods").delay(Duration::from_secs(10));
+    server.watches().on("pods").delay(seconds(10));
     server.create_pod("default", "a", json!({}));
-    assert_eq!(events.next(Duration::from_secs(9)).await, "silence");
-    assert_eq!(events.next(Duration::from_secs(2)).await, format!("ADDED a {}", version(&server)));
+    assert_eq!(events.next(seconds(9)).await, "silence");
+    assert_eq!(events.next(seconds(2)).await, format!("ADDED a {}", version(&server)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -50,7 +47,7 @@ async fn a_stalled_watch_is_silent_for_ever() {
     server.create_pod("default", "a", json!({}));
     server.watches().on("pods").release();
     server.create_pod("default", "b", json!({}));
-    assert_eq!(events.next(Duration::from_secs(86_400)).await, "silence", "the watch does not even time out");
+    assert_eq!(events.next(seconds(86_400)).await, "silence", "the watch does not even time out");
     let mut fresh = Events::open(&server, &WatchParams::default(), "0").await;
     assert_eq!(fresh.soon().await, format!("ADDED a {}", version(&server) - 1));
 }

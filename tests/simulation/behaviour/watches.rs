@@ -3,15 +3,9 @@
 use std::{pin::Pin, time::Duration};
 
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    ResourceExt,
-    api::{WatchEvent, WatchParams},
-};
-use serde_json::json;
+use kube::{ResourceExt, api::WatchEvent};
 
-use super::pods;
-use crate::apiserver::ApiServer;
+use super::*;
 
 /// A watch on pods of `default`, as raw events.
 pub struct Events {
@@ -44,7 +38,7 @@ impl Events {
 
     /// The next event as text, within a second.
     pub async fn soon(&mut self) -> String {
-        self.next(Duration::from_secs(1)).await
+        self.next(seconds(1)).await
     }
 }
 
@@ -56,7 +50,7 @@ pub fn version(server: &ApiServer) -> u64 {
 /// A cluster without nodes: its pods do not change after they are created.
 pub fn server_without_nodes() -> ApiServer {
     let server = ApiServer::new(1);
-    server.set_pod_script(crate::apiserver::PodScript::unschedulable());
+    server.set_pod_script(PodScript::unschedulable());
     server
 }
 
@@ -81,10 +75,10 @@ async fn an_idle_watch_gets_a_bookmark_each_minute_and_ends_at_its_timeout() {
     let from = version(&server).to_string();
     let mut events = Events::open(&server, &WatchParams::default().timeout(100), &from).await;
     server.create_podset("default", "web", 1);
-    assert_eq!(events.next(Duration::from_secs(59)).await, "silence");
+    assert_eq!(events.next(seconds(59)).await, "silence");
     let mark = format!("BOOKMARK {}", version(&server));
-    assert_eq!(events.next(Duration::from_secs(2)).await, mark, "the bookmark is newer than its last event");
-    assert_eq!(events.next(Duration::from_secs(60)).await, "end");
+    assert_eq!(events.next(seconds(2)).await, mark, "the bookmark is newer than its last event");
+    assert_eq!(events.next(seconds(60)).await, "end");
 }
 
 #[tokio::test(start_paused = true)]
@@ -94,5 +88,5 @@ async fn a_watch_closes_when_its_client_drops_it() {
     assert_eq!(server.watches().of("test").on("pods").count(), 1);
     drop(events);
     let closed = |s: &ApiServer| s.watches().count() == 0;
-    server.wait_until(closed, Duration::from_secs(1)).await;
+    server.wait_until(closed, seconds(1)).await;
 }

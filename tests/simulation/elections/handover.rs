@@ -2,15 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
 use super::*;
-use crate::{
-    apiserver::{Fault, LEASES, PodScript, Requests, Status, Verb},
-    replica::LEASE,
-};
-use leadership::Lost;
-use podset_operator::manager::Failure;
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_ends_hands_over_at_once() {
@@ -63,13 +55,13 @@ async fn leader_and_partitioned_standby_are_live_and_ready() {
         for _ in 0..12 * minutes {
             sleep(seconds(5)).await;
             for replica in [&a, &b] {
-                let live = replica.health().liveness();
+                let live = replica.health.liveness();
                 for check in ["leader-election", "podset-worker", "mycustomresource-worker"] {
-                    assert!(live.contains_key(check), "{check} of {}: {live:?}", replica.name());
+                    assert!(live.contains_key(check), "{check} of {}: {live:?}", replica.name);
                 }
-                assert_eq!(failing(live), Vec::<String>::new(), "{}", replica.name());
-                let ready = failing(replica.health().readiness());
-                assert_eq!(ready, Vec::<String>::new(), "{}", replica.name());
+                assert_eq!(failing(live), Vec::<String>::new(), "{}", replica.name);
+                let ready = failing(replica.health.readiness());
+                assert_eq!(ready, Vec::<String>::new(), "{}", replica.name);
             }
         }
     };
@@ -134,10 +126,8 @@ async fn at_rest_a_standby_sends_nothing_and_the_leader_only_renews() {
     let mark = server.mark();
     sleep(seconds(60)).await;
     let requests = server.requests_since(mark);
-    assert!(
-        requests.iter().all(|entry| *entry.request.kind == LEASES && entry.request.instance == "a"),
-        "{requests:?}"
-    );
+    let are_renewals = requests.iter().all(|entry| *entry.request.kind == LEASES && entry.request.instance == "a");
+    assert!(are_renewals, "{requests:?}");
     let patches = requests.iter().filter(|entry| entry.request.verb == Verb::Patch).count();
     assert!((29..=31).contains(&patches), "renewed every 2 s: {patches} in 60 s");
 }
@@ -145,7 +135,7 @@ async fn at_rest_a_standby_sends_nothing_and_the_leader_only_renews() {
 #[tokio::test(start_paused = true)]
 async fn a_standby_ends_at_once() {
     let (_server, a, b) = leader_and_standby().await;
-    let before = tokio::time::Instant::now();
+    let before = Instant::now();
     b.end().await.expect("an orderly end");
     assert!(before.elapsed() < seconds(1));
     assert!(a.leads());
@@ -234,7 +224,7 @@ async fn replicas_exit_when_the_version_of_the_lease_goes_back() {
     server.with(|state| state.objects.insert((LEASES.plural, LEASE.0.to_owned(), LEASE.1.to_owned()), old.into()));
     sleep(seconds(8)).await;
     for replica in [a, b] {
-        assert!(replica.has_ended(), "{}", replica.name());
+        assert!(replica.has_ended(), "{}", replica.name);
         assert!(matches!(replica.ended().await, Err(Failure::Lost(Lost::WentBack(_)))));
     }
 }
@@ -245,7 +235,7 @@ async fn a_leader_that_exits_with_an_unanswered_write_drains_and_hands_over() {
     let never = Requests::creates("pods").from("a");
     server.fault(never, Fault::ExecuteUnanswered(seconds(9)));
     kill_pods(&server, seconds(1)).await;
-    let before = tokio::time::Instant::now();
+    let before = Instant::now();
     a.end().await.expect("an orderly end");
     assert!(before.elapsed() <= seconds(20), "the drain is bounded");
     leads(&b, seconds(20)).await;
@@ -313,7 +303,7 @@ async fn an_exiting_leader_does_not_wait_for_a_renewal() {
     let (server, a, _b) = leader_and_standby().await;
     let held = server.fault(Requests::all().of("leases").from("a").verb(Verb::Get), Fault::HoldAnswer);
     held.wait_for_hits(1).await;
-    let before = tokio::time::Instant::now();
+    let before = Instant::now();
     a.end().await.expect("an orderly end");
     assert!(before.elapsed() < seconds(6), "{:?}", before.elapsed());
 }

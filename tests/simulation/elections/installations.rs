@@ -1,11 +1,7 @@
 //! Several installations in one cluster, each with its own Lease. A process outside the cluster looks for other installations before it stands
 //! for election. Installations that write the same PodSets notice each other.
 
-use podset_operator::manager::Failure;
-use serde_json::json;
-
 use super::*;
-use crate::apiserver::{LEASES, PODSETS, Requests, Verb};
 
 const COUNT: &str = "podset_writes_by_other_installations_total";
 
@@ -25,16 +21,14 @@ async fn a_process_outside_the_cluster_does_not_lead_beside_an_installation() {
     server.create_namespace("ops");
     let installed = Replica::start(&server, "a", in_ops());
     leads(&installed, seconds(1)).await;
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     // The clock of the process does not matter.
     for wall_offset in [-600, 0, 600] {
         let outside = Replica::start(&server, "b", Model { wall_offset, ..outside() });
-        let failure = tokio::time::timeout(seconds(60), outside.ended()).await.expect("it exits").unwrap_err();
+        let failure = timeout(seconds(60), outside.ended()).await.expect("it exits").unwrap_err();
         let Failure::Beside { other, home } = &failure else { panic!("{failure}") };
-        assert_eq!(
-            (other.namespace.as_str(), other.name.as_str(), home.as_str()),
-            ("ops", "podset-operator", "default")
-        );
+        let found = [other.namespace.as_str(), other.name.as_str(), home.as_str()];
+        assert_eq!(found, ["ops", "podset-operator", "default"]);
         assert!(other.holder.starts_with("a_"), "{failure}");
     }
     assert!(began.elapsed() < seconds(12), "a holder renews its Lease every two seconds: {:?}", began.elapsed());
@@ -78,8 +72,8 @@ async fn a_process_outside_the_cluster_waits_for_the_api_server_or_a_stop() {
     server.partition("c");
     let (b, c) = (Replica::start(&server, "b", outside()), Replica::start(&server, "c", outside()));
     sleep(seconds(120)).await;
-    tokio::time::timeout(seconds(30), c.end()).await.expect("it exits at once").expect("an orderly end");
-    assert!(!b.has_ended() && b.health().liveness().values().all(Result::is_ok));
+    timeout(seconds(30), c.end()).await.expect("it exits at once").expect("an orderly end");
+    assert!(!b.has_ended() && b.health.liveness().values().all(Result::is_ok));
     server.heal();
     leads(&b, seconds(35)).await;
     converged(&server).await;

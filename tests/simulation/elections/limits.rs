@@ -2,7 +2,6 @@
 //! hold beyond that, as the documentation says.
 
 use super::*;
-use crate::apiserver::{Fault, Requests};
 
 /// The leader cannot reach its Lease. Just before its term ends, its writes are delayed in transit by this time.
 async fn late_writes(time: Duration) -> ApiServer {

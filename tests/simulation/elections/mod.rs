@@ -8,13 +8,16 @@ mod outage;
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use leadership::Lost;
+use podset_operator::manager::Failure;
+use serde_json::json;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     NS,
-    apiserver::{ApiServer, ONE_WRITER},
+    apiserver::{ApiServer, Fault, LEASES, ONE_WRITER, PODSETS, PodScript, Requests, Status, Verb},
     ready,
-    replica::{Model, Replica},
+    replica::{LEASE, Model, Replica},
     seconds,
 };
 
@@ -44,12 +47,12 @@ async fn leader_and_standby() -> (ApiServer, Replica, Replica) {
 
 /// Waits until this replica leads.
 async fn leads(replica: &Replica, within: Duration) {
-    let leading = tokio::time::timeout(within, async {
+    let leading = timeout(within, async {
         while !replica.leads() {
             sleep(Duration::from_millis(5)).await;
         }
     });
-    assert!(leading.await.is_ok(), "{} does not lead after {within:?}", replica.name());
+    assert!(leading.await.is_ok(), "{} does not lead after {within:?}", replica.name);
 }
 
 /// Kills a pod of the set ten times a second, so that the leader always has something to write.

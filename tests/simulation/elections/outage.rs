@@ -1,10 +1,6 @@
 //! Outages of the API server: requests that never left do not keep the lease.
 
-use leadership::Lost;
-use podset_operator::manager::Failure;
-
 use super::*;
-use crate::apiserver::{Fault, Requests, Status};
 
 /// The API server is away for this long, and pods are lost during that time.
 async fn outage(server: &ApiServer, time: Duration) {

@@ -1,9 +1,6 @@
 //! Events are sent in the background: they delay no reconcile, and none is lost at shutdown.
 
-use tokio::time::Instant;
-
 use super::*;
-use crate::replica::{Model, Replica};
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_event_create_delays_no_set() {

@@ -1,15 +1,6 @@
 //! Lost pods are replaced: what the events say, and when a pod must not be replaced.
 
 use super::*;
-use crate::apiserver::Status;
-
-/// A set of 5 pods that were created a minute ago. New pods never become ready.
-async fn set_without_new_ready_pods() -> (ApiServer, Operator) {
-    let (server, operator) = with_set(5, Rules::default()).await;
-    sleep(seconds(60)).await;
-    server.set_pod_script(PodScript::never_ready());
-    (server, operator)
-}
 
 /// Deletes the set and one more of its pods. The stored status says that one pod is missing, and the watch of the sets does not show the
 /// deletion yet. Returns the number of creates so far.
@@ -23,35 +14,27 @@ fn delete_unseen(server: &ApiServer) -> usize {
     server.count(&Requests::creates("pods"))
 }
 
-/// The watch of the pods shows the deletions before the watch of the sets shows the reason, and the stored status still says that one pod is
-/// missing.
+/// The watch of the pods shows the deletions before the watch of the sets shows the reason. The set is deleted after the lost pod was
+/// replaced, or while the create is in flight.
 #[tokio::test(start_paused = true)]
 async fn a_set_deleted_unseen_after_a_pod_loss_gets_no_new_pods() {
-    let (server, _operator) = set_without_new_ready_pods().await;
-    let rejected = server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(403)));
-    server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
-    server.wait_until(|s| s.live_pods(NS, "web").len() == 5, seconds(3)).await;
-    rejected.remove();
-    let creates = delete_unseen(&server);
-    sleep(seconds(5)).await;
-    assert_eq!(server.count(&Requests::creates("pods")), creates);
-}
-
-/// As above, but the set is deleted while a create is in flight.
-#[tokio::test(start_paused = true)]
-async fn a_set_deleted_unseen_during_a_create_gets_no_more_pods() {
-    let (server, _operator) = set_without_new_ready_pods().await;
-    let rejected = server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(403)));
-    let slow = server.fault(Requests::creates("pods"), Fault::HoldAnswer);
-    server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
-    slow.wait_for_hits(1).await;
-    rejected.remove();
-    let creates = delete_unseen(&server);
-    // The response arrives before the new pod is garbage-collected.
-    sleep(Duration::from_millis(20)).await;
-    slow.release();
-    sleep(seconds(5)).await;
-    assert_eq!(server.count(&Requests::creates("pods")), creates);
+    for fault in [Fault::Delay(Duration::ZERO), Fault::HoldAnswer] {
+        let (server, _operator) = with_set(5, Rules::default()).await;
+        sleep(seconds(60)).await;
+        server.set_pod_script(PodScript::never_ready());
+        let rejected = server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(403)));
+        let create = server.fault(Requests::creates("pods"), fault);
+        server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
+        create.wait_for_hits(1).await;
+        server.wait_until(|s| s.live_pods(NS, "web").len() == 5, seconds(3)).await;
+        rejected.remove();
+        let creates = delete_unseen(&server);
+        // The response arrives before the new pod is garbage-collected.
+        sleep(Duration::from_millis(20)).await;
+        create.release();
+        sleep(seconds(5)).await;
+        assert_eq!(server.count(&Requests::creates("pods")), creates);
+    }
 }
 
 #[tokio::test(start_paused = true)]

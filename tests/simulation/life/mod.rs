@@ -13,13 +13,14 @@ use std::time::Duration;
 
 use podset_operator::podset::promise::Rules;
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::{
     NS,
-    apiserver::{ApiServer, Fault, MYCUSTOMRESOURCES, PODS, PODSETS, PodScript, Requests, Verb, object},
+    apiserver::{ApiServer, Fault, MYCUSTOMRESOURCES, PODS, PODSETS, PodScript, Requests, Status, Verb, object},
     assert_silent,
     operator::Operator,
+    replica::{Model, Replica},
     seconds, server_and_leader, with_set,
 };
 
@@ -108,10 +109,7 @@ async fn a_webhook_that_removes_annotations_does_not_end_the_backoff() {
     for answer_latency in [0, 200] {
         let (server, _operator) = server_and_leader();
         server.settings(|settings| settings.answer_latency = Duration::from_millis(answer_latency));
-        server.set_webhook(|pod| {
-            pod["metadata"].as_object_mut().unwrap().remove("annotations");
-            Ok(())
-        });
+        server.change_new_pods(|pod| _ = pod["metadata"].as_object_mut().unwrap().remove("annotations"));
         server.set_pod_script(PodScript::fails_after(seconds(1)));
         server.create_podset(NS, "web", 1);
         sleep(seconds(300)).await;

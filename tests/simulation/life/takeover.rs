@@ -1,10 +1,7 @@
 //! A new leader lists each namespace before its first write there, and no namespace waits for another. It writes nothing if there is nothing
 //! to do.
 
-use tokio::time::Instant;
-
 use super::*;
-use crate::apiserver::Status;
 
 /// Starts a standby, `b`, on a server without a leader. Each namespace has four sets that need a third pod.
 async fn standby(namespaces: &[impl AsRef<str>]) -> (ApiServer, Operator) {

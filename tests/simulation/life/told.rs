@@ -1,9 +1,6 @@
 //! Statuses and events of sets, and how many requests they cost.
 
-use tokio::time::Instant;
-
 use super::*;
-use crate::apiserver::Status;
 
 /// Creates, deletes, status patches and events since this mark.
 fn sent_since(server: &ApiServer, mark: usize) -> [usize; 4] {
@@ -155,9 +152,8 @@ async fn pods_that_become_ready_one_by_one_cost_one_patch_per_five_seconds() {
             assert!(patches <= 2 + second / 5, "{patches} patches after {second} s");
             let reported = server.podset(NS, "web")["status"]["readyReplicas"].as_u64().unwrap_or(0);
             let now = server.with(|state| state.clock.elapsed());
-            let is_quiet = server.with(|state| {
-                state.history.iter().all(|change| *change.kind != PODS || change.at + seconds(6) <= now)
-            });
+            let is_quiet = server
+                .with(|state| state.history.iter().all(|change| *change.kind != PODS || change.at + seconds(6) <= now));
             assert!(!is_quiet || reported == server.ready_pods(NS, "web").len() as u64, "wrong for more than 5 s");
         }
         settled(&server, "web", 10).await;

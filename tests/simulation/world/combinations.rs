@@ -13,18 +13,18 @@ impl World {
     /// The leader's index and name.
     fn leader_and_name(&self) -> Option<(usize, String)> {
         let place = self.leader()?;
-        Some((place, self.replicas[place].name().to_owned()))
+        Some((place, self.replicas[place].name.clone()))
     }
 
     /// The name of a random standby.
     fn any_standby(&mut self) -> Option<String> {
-        let standbys: Vec<_> = self.replicas.iter().filter(|r| !r.leads()).map(|r| r.name().to_owned()).collect();
+        let standbys: Vec<_> = self.replicas.iter().filter(|r| !r.leads()).map(|r| r.name.clone()).collect();
         self.dice.pick(&standbys).cloned()
     }
 
     /// The lease duration of the replica at this index.
     fn lease(&self, place: usize) -> Duration {
-        Duration::from_secs(self.replicas[place].model().timing.0)
+        Duration::from_secs(self.replicas[place].model.timing.0)
     }
 
     /// Gives the leader pods to replace, now and for a while.
@@ -91,7 +91,7 @@ pub fn late_renewal(world: &mut World) -> bool {
     let Some((place, name)) = world.leader_and_name() else { return false };
     let held = world.server.fault(Requests::mutating().of("leases").from(&name), Fault::HoldAnswer);
     // Any later, and the leader no longer waits for the answer.
-    let pause = Duration::from_millis(world.replicas[place].model().timing.1 * 1_000 * 9 / 20);
+    let pause = Duration::from_millis(world.replicas[place].model.timing.1 * 1_000 * 9 / 20);
     let slow = world.dice.millis(500..4_000);
     when_hit(world, held, move |world, held| {
         world.later(pause, move |world| {
@@ -142,14 +142,14 @@ pub fn end_unanswered(world: &mut World) -> bool {
 pub fn blind_takeover(world: &mut World) -> bool {
     let Some((place, _)) = world.leader_and_name() else { return false };
     for replica in world.replicas.iter().filter(|replica| !replica.leads()) {
-        let watches = world.server.watches().of(replica.name());
+        let watches = world.server.watches().of(&replica.name);
         watches.clone().on("pods").stall();
         watches.on("podsets").stall();
     }
     world.keep_busy(3);
-    let leader = world.replicas[place].name().to_owned();
+    let leader = world.replicas[place].name.clone();
     world.later(Duration::from_secs(4), move |world| {
-        if let Some(place) = world.replicas.iter().position(|replica| replica.name() == leader) {
+        if let Some(place) = world.replicas.iter().position(|replica| replica.name == leader) {
             world.shut_down(place, Duration::ZERO);
         }
     });

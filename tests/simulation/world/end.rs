@@ -51,7 +51,7 @@ pub async fn converges(world: &mut World) -> Result<(), String> {
     let mark = world.server.mark();
     sleep(Duration::from_secs(SILENT)).await;
     let requests = world.server.requests_since(mark);
-    let leader = world.leader().map(|place| world.replicas[place].name().to_owned());
+    let leader = world.leader().map(|place| world.replicas[place].name.clone());
     let is_renewal = |instance: &str| Some(instance) == leader.as_deref();
     if let Some(noise) = requests.iter().find(|r| *r.request.kind != LEASES || !is_renewal(&r.request.instance)) {
         return Err(format!("not silent at rest: {}", noise.line()));

@@ -102,7 +102,7 @@ impl World {
     pub fn edit_lease(&mut self, spec: Option<Value>) -> bool {
         // The promise covers an edit only if each replica can see it. So all faults end first, and there is no edit while
         // a frozen replica has no watch, because it starts a new watch only after the freeze.
-        let leases = |replica: &Replica| self.server.watches().of(replica.name()).on("leases").count();
+        let leases = |replica: &Replica| self.server.watches().of(&replica.name).on("leases").count();
         let hears = |replica: &Replica| !replica.is_frozen() || leases(replica) > 0;
         if self.server.get(&LEASES, LEASE.0, LEASE.1).is_null() || !self.replicas.iter().all(hears) {
             return false;
@@ -114,7 +114,7 @@ impl World {
 
     /// Notes that the action freezes the replica at this index.
     pub fn note_freeze(&self, place: usize) {
-        self.server.with(|state| state.coverage.freeze(self.replicas[place].name()));
+        self.server.with(|state| state.coverage.freeze(&self.replicas[place].name));
     }
 }
 

@@ -240,7 +240,7 @@ impl World {
     /// Shuts the replica at this index down after this time, and starts another one.
     fn shut_down(&mut self, place: usize, after: Duration) {
         let replica = self.replicas.remove(place);
-        let name = replica.name().to_owned();
+        let name = replica.name.clone();
         let ending = async move {
             tokio::time::sleep(after).await;
             replica.end().await
@@ -274,7 +274,7 @@ impl World {
             std::mem::take(&mut self.replicas).into_iter().partition(Replica::has_ended);
         self.replicas = alive;
         for replica in dead {
-            let name = replica.name().to_owned();
+            let name = replica.name.clone();
             let end = replica.ended().now_or_never();
             self.tell(&format!("{name} exited by itself: {end:?}"));
             if let Some(Err(panic @ Failure::Panicked { .. })) = end {
@@ -301,7 +301,7 @@ impl World {
     /// The name of a random replica.
     fn any_name(&mut self) -> String {
         let place = self.any();
-        self.replicas[place].name().to_owned()
+        self.replicas[place].name.clone()
     }
 
     fn outcome(mut self, end: Result<(), String>, is_told: bool) -> Outcome {

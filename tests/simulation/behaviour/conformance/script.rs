@@ -34,9 +34,8 @@ pub fn meta(object: &Value, field: &str) -> String {
 async fn custom_resources(r: &mut Recorder) -> Value {
     let web = json!({ "name": "web" });
     let spec = json!({ "replicas": 3 });
-    let made = r
-        .send("POST", SETS, JSON, set(web.clone(), json!({ "spec": spec, "status": { "availableReplicas": 9 } })))
-        .await;
+    let with_status = json!({ "spec": spec, "status": { "availableReplicas": 9 } });
+    let made = r.send("POST", SETS, JSON, set(web.clone(), with_status)).await;
     r.send("POST", SETS, JSON, set(web.clone(), json!({ "spec": spec }))).await;
     r.send("POST", SETS, JSON, set(json!({ "name": "empty" }), json!({ "spec": {} }))).await;
     r.send("GET", &format!("{SETS}/web"), JSON, Value::Null).await;
@@ -50,21 +49,15 @@ async fn custom_resources(r: &mut Recorder) -> Value {
 
 async fn updates(r: &mut Recorder, made: &Value) {
     let both = json!({ "spec": { "replicas": 2 }, "status": { "availableReplicas": 1 } });
-    let path = format!("{SETS}/web");
+    let (path, status) = (format!("{SETS}/web"), format!("{SETS}/web/status"));
     r.send("PATCH", &path, MERGE, both.clone()).await;
-    r.send("PATCH", &format!("{path}/status"), MERGE, both).await;
+    r.send("PATCH", &status, MERGE, both).await;
     r.send("PATCH", &path, MERGE, json!({ "metadata": { "labels": { "a": "b" } } })).await;
     let old = json!({ "resourceVersion": meta(made, "resourceVersion") });
     r.send("PATCH", &path, MERGE, json!({ "metadata": old, "spec": { "replicas": 4 } })).await;
-    r.send("PATCH", &format!("{path}/status"), MERGE, json!({ "metadata": old, "status": {} })).await;
+    r.send("PATCH", &status, MERGE, json!({ "metadata": old, "status": {} })).await;
     let foreign = json!({ "uid": "11111111-2222-3333-4444-555555555555" });
-    r.send(
-        "PATCH",
-        &format!("{path}/status"),
-        MERGE,
-        json!({ "metadata": foreign, "status": { "availableReplicas": 8 } }),
-    )
-    .await;
+    r.send("PATCH", &status, MERGE, json!({ "metadata": foreign, "status": { "availableReplicas": 8 } })).await;
     // A patch that changes nothing, one of the generation, an unknown kind of patch, and one of a set that does not exist.
     r.send("PATCH", &path, MERGE, json!({ "metadata": { "labels": { "a": "b", "c": null } } })).await;
     r.send("PATCH", &path, MERGE, json!({ "metadata": { "generation": 9 } })).await;
@@ -176,8 +169,8 @@ async fn lists(r: &mut Recorder) {
     ] {
         r.send("POST", PODS, JSON, pod(json!({ "name": name, "labels": labels }))).await;
     }
-    r.send("POST", "/api/v1/namespaces/default/pods", JSON, pod(json!({ "name": "l-4", "labels": { "app": "web" } })))
-        .await;
+    let elsewhere = pod(json!({ "name": "l-4", "labels": { "app": "web" } }));
+    r.send("POST", "/api/v1/namespaces/default/pods", JSON, elsewhere).await;
     r.send("GET", "/api/v1/pods?labelSelector=app%3Dweb", JSON, Value::Null).await;
     for selector in ["app%3Dweb", "app%3Dnothing"] {
         r.send("GET", &format!("{PODS}?labelSelector={selector}"), JSON, Value::Null).await;
