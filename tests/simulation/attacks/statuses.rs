@@ -1,8 +1,7 @@
 //! Which generation a status may observe, and which set it may reach.
 
-use podset_operator::{api::PodSetStatus, podset::status};
-
 use super::*;
+use crate::world::mutants::acknowledge;
 
 /// A set is scaled down, and its pods are deleted slowly.
 async fn scaled_down(rules: Rules) -> ApiServer {
@@ -16,13 +15,7 @@ async fn scaled_down(rules: Rules) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a_generation_is_observed_when_the_surplus_is_gone() {
-    let at_once = Rules {
-        status: |view, plan, state, wall| {
-            let observed_generation = Some(view.set.generation);
-            PodSetStatus { observed_generation, ..status::status(view, plan, state, wall) }
-        },
-        ..Rules::default()
-    };
+    let at_once = Rules { status: acknowledge, ..Rules::default() };
     let server = try_both_ways(scaled_down, at_once).await;
     assert_eq!(server.podset(NS, "web")["status"]["observedGeneration"], 2);
 }

@@ -18,7 +18,7 @@ mod combinations;
 pub mod dice;
 mod end;
 mod faults;
-mod mutants;
+pub mod mutants;
 mod play;
 mod users;
 

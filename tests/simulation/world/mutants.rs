@@ -46,7 +46,8 @@ fn election(rules: Election) -> Model {
     Model { rules, ..Model::default() }
 }
 
-fn acknowledge(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> PodSetStatus {
+/// A status that observes the generation at once.
+pub fn acknowledge(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> PodSetStatus {
     let observed_generation = Some(view.set.generation);
     PodSetStatus { observed_generation, ..podset::status::status(view, plan, state, wall) }
 }

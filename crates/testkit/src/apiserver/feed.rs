@@ -69,5 +69,5 @@ pub async fn feed(server: ApiServer, mut opened: Opened, stream: mpsc::Unbounded
             break;
         }
     }
-    server.with(|state| state.close_watch(opened.id));
+    server.with(|state| state.watches.open.remove(&opened.id));
 }

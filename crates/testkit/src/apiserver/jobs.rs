@@ -19,7 +19,8 @@ type Job = (String, Box<dyn FnOnce(&mut State, &str) + Send>);
 pub struct Jobs {
     queue: BTreeMap<(Instant, u64), Job>,
     sequence: u64,
-    wake: Arc<Notify>,
+    /// Notified when a job is added.
+    pub wake: Arc<Notify>,
 }
 
 impl Jobs {
@@ -34,16 +35,11 @@ impl Jobs {
         let entry = self.queue.first_entry()?;
         (entry.key().0 <= Instant::now()).then(|| entry.remove())
     }
-
-    /// Notified when a job is added.
-    pub fn wake(&self) -> Arc<Notify> {
-        Arc::clone(&self.wake)
-    }
 }
 
 /// Runs the queued jobs.
 pub async fn drive(server: ApiServer) {
-    let wake = server.with(|state| state.jobs.wake());
+    let wake = server.with(|state| Arc::clone(&state.jobs.wake));
     loop {
         let next = server.with(|state| {
             if state.quorum.is_lost() {

@@ -54,6 +54,6 @@ impl ApiServer {
         for Pending { id, request, answer } in writes.into_iter().take(kept).chain(reads) {
             drop(answer.send(self.execute(id, &request)));
         }
-        self.with(|state| state.jobs.wake().notify_one());
+        self.with(|state| state.jobs.wake.notify_one());
     }
 }

@@ -65,7 +65,7 @@ pub struct ModeInForce {
 /// All open watches.
 #[derive(Default)]
 pub struct Watches {
-    open: BTreeMap<u64, Watcher>,
+    pub open: BTreeMap<u64, Watcher>,
     opened: u64,
     /// The faults in force, also for watches that open later.
     pub modes: Vec<ModeInForce>,
@@ -270,9 +270,5 @@ impl State {
     /// Whether a watch's connection is half-open.
     pub(super) fn is_stalled(&self, id: u64) -> bool {
         self.watches.open.get(&id).is_some_and(|w| w.stalled.is_some())
-    }
-
-    pub(super) fn close_watch(&mut self, id: u64) {
-        self.watches.open.remove(&id);
     }
 }
