@@ -3,32 +3,22 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use http::Uri;
 use jiff::{SignedDuration, Timestamp};
 use leadership::{
-    Ends, LeaderState, Leadership, WritePermit,
+    Ends, LeaderState,
     env::{Clock, Env, Random},
 };
-use operator_kit::{
-    client::{Clients, Reader, Writer},
-    health::Health,
-    runner::{Context, Controller},
-    telemetry::metrics::Metrics,
-};
+use operator_kit::runner::{Context, Controller};
 use podset_operator::{
     mycustomresource::MyCustomResourceController,
     podset::{Parts, PodSetController, promise::Rules},
 };
 use tokio::{task::JoinSet, time::Instant};
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     apiserver::{ApiServer, Ice},
-    line,
+    replica::{Model, wired},
 };
-
-/// How many objects of a kind are reconciled concurrently.
-const AT_ONCE: usize = 64;
 
 /// An instance of the operator.
 pub struct Operator {
@@ -60,14 +50,8 @@ impl Operator {
         let clock = Arc::new(VirtualClock::new(server, 0, Ice::default()));
         let env = Env { clock, random: Arc::new(NoJitter) };
         let leader_state = LeaderState::vacant(env.clone());
-        let leadership = leader_state.leadership();
-        let writes = if is_gated { leadership.clone() } else { Leadership::always(env.clone()) };
-        let metrics = Metrics::new(env.clone());
-        let url = Uri::default();
-        let writer = line::gated(&server.connection(name), &Ice::default(), WritePermit::is_valid);
-        let clients =
-            Clients { read: Reader::new(server.client(name), &url), write: Writer::new(writer, &url, writes) };
-        let (health, stop) = (Health::new(env.clone()), CancellationToken::new());
+        let model = Model { is_bounded: is_gated, ..Model::default() };
+        let (context, clients) = wired(server, name, &model, &env, leader_state.leadership(), &Ice::default());
         let parts = Parts {
             env: env.clone(),
             clients: clients.clone(),
@@ -75,12 +59,11 @@ impl Operator {
             scopes: vec![None],
             default_image: "example.com/default".to_owned(),
             instance: name.to_owned(),
-            metrics: metrics.clone(),
+            metrics: context.metrics.clone(),
             installation: "default/podset-operator".to_owned(),
-            stop: stop.clone(),
+            stop: context.stop.clone(),
         };
-        let friends = MyCustomResourceController::new(env.clone(), clients, vec![None], &metrics);
-        let context = Context { env, leadership, metrics, health, max_concurrent: AT_ONCE, stop };
+        let friends = MyCustomResourceController::new(env, clients, vec![None], &context.metrics);
         let mut operator = Operator { context, leader_state, tasks: JoinSet::new() };
         operator.run(PodSetController::new(parts));
         operator.run(friends);

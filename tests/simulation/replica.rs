@@ -94,11 +94,8 @@ impl Model {
 pub struct Replica {
     pub name: String,
     pub model: Model,
-    /// Its probes.
-    pub health: Health,
-    leadership: Leadership,
-    metrics: Metrics,
-    stop: CancellationToken,
+    /// Its probes and metrics.
+    pub context: Context,
     ice: Ice,
     life: JoinHandle<Result<(), Failure>>,
 }
@@ -116,14 +113,9 @@ impl Replica {
             random: Arc::new(Seeded(Mutex::new(StdRng::seed_from_u64(model.seed)))),
         };
         let leader_state = LeaderState::vacant(env.clone());
-        let (leadership, stop) = (leader_state.leadership(), CancellationToken::new());
-        let connection = server.connection(name);
-        let client = || client(&connection, &ice);
-        let writes = if model.is_bounded { leadership.clone() } else { Leadership::always(env.clone()) };
-        let url = Uri::default();
-        let writer = line::gated(&connection, &ice, model.rules.may_leave);
-        let writer = Writer::new(writer, &url, writes);
-        let (arguments, metrics, health) = (model.flags(), Metrics::new(env.clone()), Health::new(env.clone()));
+        let (context, clients) = wired(server, name, &model, &env, leader_state.leadership(), &ice);
+        let arguments = model.flags();
+        let context = Context { max_concurrent: arguments.max_concurrent_reconciles.into(), ..context };
         let candidate = Candidate {
             namespace: arguments.leader_elect_resource_namespace.clone().unwrap_or_else(|| LEASE.0.to_owned()),
             name: arguments.leader_elect_resource_name.clone(),
@@ -131,42 +123,35 @@ impl Replica {
             timing: arguments.timing().expect("a test gives times that fit together"),
             store: store(name),
             hooks: Arc::new(()),
-            env: env.clone(),
+            env,
             rules: model.rules,
         };
         let parts = Parts {
             arguments: &arguments,
             instance: name.to_owned(),
             identity: candidate.identity.clone(),
-            context: Context {
-                env: env.clone(),
-                leadership: leadership.clone(),
-                metrics: metrics.clone(),
-                health: health.clone(),
-                max_concurrent: arguments.max_concurrent_reconciles.into(),
-                stop: stop.clone(),
-            },
-            clients: Clients { read: Reader::new(client(), &url), write: writer },
+            context: context.clone(),
+            clients,
             timing: candidate.timing,
-            candidacy: Some((candidate, client(), leader_state)),
+            candidacy: Some((candidate, client(&server.connection(name), &ice), leader_state)),
             rules: model.podset,
             is_outside: model.is_outside,
         };
         let replica = podset_operator::manager::replica::Replica::start(parts);
         let life = tokio::spawn(replica.ended());
-        Replica { name: name.to_owned(), model, health, leadership, metrics, stop, ice, life }
+        Replica { name: name.to_owned(), model, context, ice, life }
     }
 
     /// The value of a series in its metrics, if it exports the series.
     pub fn shows(&self, series: &str) -> Option<f64> {
-        let text = self.metrics.text(Format::OpenMetrics).expect("the metrics can be written");
+        let text = self.context.metrics.text(Format::OpenMetrics).expect("the metrics can be written");
         let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         value.map(|value| value.parse().expect("a value is a number"))
     }
 
     /// Whether it believes that it leads.
     pub fn leads(&self) -> bool {
-        self.leadership.term().is_some()
+        self.context.leadership.term().is_some()
     }
 
     /// Whether its process has ended by itself.
@@ -176,7 +161,7 @@ impl Replica {
 
     /// Stops it, and waits until it has exited.
     pub async fn end(self) -> Result<(), Failure> {
-        self.stop.cancel();
+        self.context.stop.cancel();
         self.ended().await
     }
 
@@ -208,6 +193,30 @@ impl Replica {
     pub fn freeze(&self, time: Duration) {
         self.ice.freeze(time, true);
     }
+}
+
+/// What the controllers of an instance get, and its clients.
+pub fn wired(
+    server: &ApiServer,
+    name: &str,
+    model: &Model,
+    env: &Env,
+    leadership: Leadership,
+    ice: &Ice,
+) -> (Context, Clients) {
+    let (connection, url) = (server.connection(name), Uri::default());
+    let writes = if model.is_bounded { leadership.clone() } else { Leadership::always(env.clone()) };
+    let writer = line::gated(&connection, ice, model.rules.may_leave);
+    let read = Reader::new(client(&connection, ice), &url);
+    let context = Context {
+        env: env.clone(),
+        leadership,
+        metrics: Metrics::new(env.clone()),
+        health: Health::new(env.clone()),
+        max_concurrent: 64,
+        stop: CancellationToken::new(),
+    };
+    (context, Clients { read, write: Writer::new(writer, &url, writes) })
 }
 
 /// The store of the Lease depends on the replica's name, so that both stores are used.

@@ -55,12 +55,12 @@ async fn leader_and_partitioned_standby_are_live_and_ready() {
         for _ in 0..12 * minutes {
             sleep(seconds(5)).await;
             for replica in [&a, &b] {
-                let live = replica.health.liveness();
+                let live = replica.context.health.liveness();
                 for check in ["leader-election", "podset-worker", "mycustomresource-worker"] {
                     assert!(live.contains_key(check), "{check} of {}: {live:?}", replica.name);
                 }
                 assert_eq!(failing(live), Vec::<String>::new(), "{}", replica.name);
-                let ready = failing(replica.health.readiness());
+                let ready = failing(replica.context.health.readiness());
                 assert_eq!(ready, Vec::<String>::new(), "{}", replica.name);
             }
         }

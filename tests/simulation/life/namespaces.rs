@@ -43,13 +43,13 @@ async fn a_namespace_that_cannot_be_listed_does_not_stop_the_others() {
         assert!(are_live(&server, LOST, "web", 2) && are_live(&server, LOST, "new", 0), "its pods are not known");
         let one = |s: &ApiServer| s.get(&MYCUSTOMRESOURCES, NS, "one")["status"]["Healthy"].clone();
         assert_eq!(one(&server), Value::Null, "the pod may be in the other namespace");
-        let verdict = second.health.readiness()["podset-caches"].clone().unwrap_err();
+        let verdict = second.context.health.readiness()["podset-caches"].clone().unwrap_err();
         assert!(verdict.contains(why), "{verdict}");
 
         fault.remove();
         server.wait_until(|s| are_live(s, LOST, "web", 3) && are_live(s, LOST, "new", 2), seconds(30)).await;
         server.wait_until(|s| one(s) == json!(false), seconds(30)).await;
-        assert_eq!(second.health.readiness()["podset-caches"], Ok(()));
+        assert_eq!(second.context.health.readiness()["podset-caches"], Ok(()));
         server.check();
     }
 }
