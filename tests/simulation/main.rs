@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use operator::Operator;
 use podset_operator::podset::promise::Rules;
+use serde_json::Value;
 use testkit::apiserver::{self, ApiServer};
 
 /// The namespace of most tests.
@@ -27,7 +28,6 @@ fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// Starts a server and a leader.
 fn server_and_leader() -> (ApiServer, Operator) {
     let server = ApiServer::new(1);
     let operator = Operator::leader(&server, "a", Rules::default());
@@ -48,6 +48,14 @@ async fn with_set(pods: usize, rules: Rules) -> (ApiServer, Operator) {
 async fn ready(server: &ApiServer, set: &str, n: usize) {
     let is_there = |s: &ApiServer| s.ready_pods(NS, set).len() == n && s.live_pods(NS, set).len() == n;
     server.wait_until(is_there, seconds(120)).await;
+}
+
+/// The condition of this type of the set `web` as `status/reason: message`; empty if there is none.
+fn condition(server: &ApiServer, kind: &str) -> String {
+    let set = server.podset(NS, "web");
+    let text = |held: &Value, field: &str| held[field].as_str().unwrap_or_default().to_owned();
+    let line = |held| format!("{}/{}: {}", text(held, "status"), text(held, "reason"), text(held, "message"));
+    apiserver::object::condition(&set, kind).map(line).unwrap_or_default()
 }
 
 /// Checks that nothing but watches is requested for this time.

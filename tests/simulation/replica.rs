@@ -49,9 +49,7 @@ pub struct Model {
     pub is_bounded: bool,
     /// By how many seconds its wall clock is off.
     pub wall_offset: i64,
-    /// The seed of its random numbers.
     pub seed: u64,
-    /// Further flags.
     pub flags: &'static [&'static str],
     /// Whether it runs outside the cluster.
     pub is_outside: bool,
@@ -73,7 +71,6 @@ impl Default for Model {
 }
 
 impl Model {
-    /// The flags of the process.
     fn flags(&self) -> RunArgs {
         let (lease, deadline, period) = self.timing;
         let timing = [
@@ -90,7 +87,6 @@ impl Model {
     }
 }
 
-/// A running replica.
 pub struct Replica {
     pub name: String,
     pub model: Model,
@@ -101,7 +97,6 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Starts a replica.
     pub fn start(server: &ApiServer, name: &str, model: Model) -> Self {
         let ice = Ice::default();
         server.with(|state| {

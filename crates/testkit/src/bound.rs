@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use crate::object;
 
-/// The checker.
 #[derive(Debug, Default)]
 pub struct Bound {
     sets: HashMap<String, Set>,
@@ -46,7 +45,6 @@ pub struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Whether more pods count than are allowed.
     pub fn is_over(&self) -> bool {
         self.allowed.is_some_and(|allowed| self.counted.len() > allowed)
     }

@@ -50,14 +50,10 @@ struct Received {
     requests: Vec<(String, HeaderMap)>,
 }
 
-/// A received span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// Its name.
     pub name: String,
-    /// The trace ID.
     pub trace: String,
-    /// The span ID.
     pub id: String,
     /// The span ID of the parent, or empty.
     pub parent: String,
@@ -65,7 +61,6 @@ pub struct Span {
     pub kind: String,
     /// The attributes of the process that created it.
     pub resource: BTreeMap<String, String>,
-    /// Its own attributes.
     pub attributes: BTreeMap<String, String>,
     /// Trace and span ID of each link.
     pub links: Vec<(String, String)>,
@@ -76,7 +71,6 @@ pub struct Span {
 }
 
 impl Span {
-    /// The service that created it.
     pub fn service(&self) -> &str {
         self.resource.get("service.name").map_or("", String::as_str)
     }
@@ -88,11 +82,6 @@ impl Span {
 }
 
 impl Collector {
-    /// Starts a collector at this address.
-    ///
-    /// # Errors
-    ///
-    /// When the address cannot be bound.
     pub async fn start(address: SocketAddr, mode: Mode) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let (address, received) = (listener.local_addr()?, Arc::<Mutex<Received>>::default());
@@ -100,7 +89,6 @@ impl Collector {
         Ok(Self { address, received, server })
     }
 
-    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -156,7 +144,6 @@ async fn serve(listener: TcpListener, receiver: Receiver) {
     }
 }
 
-/// Answers requests.
 #[derive(Clone)]
 struct Receiver {
     mode: Mode,

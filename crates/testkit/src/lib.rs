@@ -6,7 +6,8 @@
 //! - [`collector`] receives traces over OTLP
 //! - [`object`] reads and builds JSON objects
 
-#[expect(missing_docs, reason = "the names of many small helpers say what they do")]
+#![expect(missing_docs, reason = "the names of many small helpers say what they do")]
+
 pub mod apiserver;
 pub mod bound;
 pub mod collector;

@@ -7,7 +7,6 @@ pub fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
-/// `metadata.name`.
 pub fn name(object: &Value) -> &str {
     meta(object, "name")
 }
@@ -17,7 +16,6 @@ pub fn namespace(object: &Value) -> &str {
     meta(object, "namespace")
 }
 
-/// `metadata.uid`.
 pub fn uid(object: &Value) -> &str {
     meta(object, "uid")
 }
@@ -27,7 +25,6 @@ pub fn generation(object: &Value) -> i64 {
     object["metadata"]["generation"].as_i64().unwrap_or(0)
 }
 
-/// Whether `metadata.deletionTimestamp` is set.
 pub fn is_terminating(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
@@ -37,17 +34,14 @@ pub fn phase(object: &Value) -> &str {
     object["status"]["phase"].as_str().unwrap_or_default()
 }
 
-/// Whether a pod has failed or succeeded.
 pub fn is_finished(pod: &Value) -> bool {
     matches!(phase(pod), "Failed" | "Succeeded")
 }
 
-/// Neither terminating nor finished.
 pub fn is_live(pod: &Value) -> bool {
     !is_terminating(pod) && !is_finished(pod)
 }
 
-/// Whether the condition `Ready` of an object is True.
 pub fn is_ready(object: &Value) -> bool {
     condition(object, "Ready").is_some_and(|c| c["status"] == "True")
 }
@@ -69,7 +63,6 @@ pub fn max_unavailable(set: &Value) -> u64 {
     max_unavailable.max(1)
 }
 
-/// The status condition of this type.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     object["status"]["conditions"].as_array()?.iter().find(|c| c["type"] == kind)
 }

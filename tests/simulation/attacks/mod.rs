@@ -29,7 +29,7 @@ use crate::{
     apiserver::{
         ApiServer, Fault, FaultRule, LABEL, PODS, PODSETS, PodScript, REVISIONS, Requests, Status, Verb, object,
     },
-    assert_silent,
+    assert_silent, condition,
     operator::Operator,
     ready, seconds, server_and_leader, with_set,
 };
@@ -65,14 +65,6 @@ async fn at_rest(server: &ApiServer, name: &str, n: usize) {
     sleep(70).await;
     assert_silent(server, 300).await;
     server.check();
-}
-
-/// The condition of this type as `status/reason: message`; empty if there is none.
-fn condition(server: &ApiServer, kind: &str) -> String {
-    let set = server.podset(NS, "web");
-    let text = |held: &Value, field: &str| held[field].as_str().unwrap_or_default().to_owned();
-    let line = |held| format!("{}/{}: {}", text(held, "status"), text(held, "reason"), text(held, "message"));
-    object::condition(&set, kind).map(line).unwrap_or_default()
 }
 
 /// Whether a promise is broken: the attack succeeded.

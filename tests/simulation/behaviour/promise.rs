@@ -16,7 +16,6 @@ fn with_pods(replicas: i64, pods: &[&str]) -> (ApiServer, String) {
     (server, uid)
 }
 
-/// Whether the first violation says this.
 fn is_broken(server: &ApiServer, what: &str) -> bool {
     server.first_violation().is_some_and(|broken| broken.contains(what))
 }

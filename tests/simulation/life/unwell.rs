@@ -2,11 +2,6 @@
 
 use super::*;
 
-fn message(server: &ApiServer, kind: &str) -> String {
-    let held = condition(server, "web", kind);
-    held.map(|held| held["message"].as_str().unwrap().to_owned()).unwrap_or_default()
-}
-
 #[tokio::test(start_paused = true)]
 async fn unschedulable_pods_are_reported_with_the_schedulers_message() {
     let (server, _operator) = server_and_leader();
@@ -14,8 +9,8 @@ async fn unschedulable_pods_are_reported_with_the_schedulers_message() {
     server.create_podset(NS, "web", 2);
     server.wait_until(|s| s.live_pods(NS, "web").len() == 2, seconds(5)).await;
     sleep(seconds(6)).await;
-    let expected = "0 of 2 pods are ready; 2 pods cannot be scheduled: 0/3 nodes are available: 3 Insufficient cpu.";
-    assert_eq!(message(&server, "Ready"), expected);
+    let why = "0 of 2 pods are ready; 2 pods cannot be scheduled: 0/3 nodes are available: 3 Insufficient cpu.";
+    assert_eq!(condition(&server, "Ready"), format!("False/PodsNotReady: {why}"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -25,11 +20,12 @@ async fn pods_that_fail_are_named_in_conditions_and_in_one_event() {
     server.create_podset(NS, "web", 2);
     // The waits are 0, 1, 2, 4, 8, 16, 32 and 64 s. This is during the last one.
     sleep(seconds(100)).await;
-    let why = message(&server, "Reconciling");
+    let reconciling = condition(&server, "Reconciling");
+    let why = reconciling.strip_prefix("True/BackingOff: ").unwrap();
     let [facts, next_try] = why.split("; ").collect::<Vec<_>>()[..] else { panic!("{why}") };
     assert!(facts.starts_with("2 pods failed, most recently web-pod") && facts.ends_with("with exit code 1"), "{why}");
     assert_eq!(next_try, "next try 64 s later");
-    assert_eq!(message(&server, "Ready"), format!("0 of 2 pods are ready: {why}"));
+    assert_eq!(condition(&server, "Ready"), format!("False/PodsFailing: 0 of 2 pods are ready: {why}"));
     let patches = server.count(&Requests::status_patches("podsets"));
     sleep(seconds(30)).await;
     assert_eq!(server.count(&Requests::status_patches("podsets")), patches, "the message does not count down");

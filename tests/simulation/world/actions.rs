@@ -28,9 +28,7 @@ pub enum Kind {
 
 /// Something that can happen.
 pub struct Action {
-    /// Its name in reports.
     pub name: &'static str,
-    /// Its kind.
     pub kind: Kind,
     /// Runs it, and returns whether it was possible.
     pub act: fn(&mut World) -> bool,
@@ -40,7 +38,6 @@ const fn action(kind: Kind, name: &'static str, act: fn(&mut World) -> bool) -> 
     Action { name, kind, act }
 }
 
-/// All actions.
 pub const ACTIONS: &[Action] = &[
     action(Kind::User, "a set is scaled", |world| {
         world.patch_set(|dice| json!({ "spec": { "replicas": dice.within(1..11) } }))

@@ -67,7 +67,6 @@ type Later = (&'static str, Box<dyn FnOnce(&mut World)>);
 /// An outage, during which users and nodes do nothing: its end, and the call that ends it.
 type Outage = (Instant, fn(&ApiServer));
 
-/// One world.
 struct World {
     server: ApiServer,
     sets: &'static [(&'static str, &'static str)],
@@ -84,9 +83,7 @@ struct World {
     /// The replicas that are shutting down.
     ending: Vec<(String, JoinHandle<Result<(), Failure>>)>,
     started: u64,
-    /// The timings of its replicas.
     timings: Vec<(u64, u64, u64)>,
-    /// The panic of a replica.
     panicked: Option<String>,
     tally: Tally,
     story: Vec<(Duration, String)>,

@@ -35,7 +35,6 @@ const MEASURED: [&str; 5] = [EXITED, HAND_OVERS, CONFLICTS, UNKNOWN, LATE];
 pub struct Tally(BTreeMap<&'static str, u64>);
 
 impl Tally {
-    /// Counts one occurrence.
     pub fn count(&mut self, what: &'static str) {
         *self.0.entry(what).or_default() += 1;
     }
@@ -98,7 +97,6 @@ pub fn fingerprint(server: &ApiServer) -> u64 {
     hasher.finish()
 }
 
-/// Runs one seed in a new world.
 pub fn play(seed: u64, variant: Model, is_told: bool) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime");
@@ -113,14 +111,11 @@ pub fn play(seed: u64, variant: Model, is_told: bool) -> Outcome {
     }
 }
 
-/// The results of many seeds.
 pub struct Summary {
     /// The failing seeds and their results.
     pub broken: BTreeMap<u64, Outcome>,
     tally: Tally,
-    /// How many seeds were run.
     pub seeds: u64,
-    /// How long this took.
     pub seconds: f64,
 }
 

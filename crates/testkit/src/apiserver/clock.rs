@@ -15,7 +15,6 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts a clock at the epoch.
     pub fn start() -> Self {
         Self { start: Instant::now() }
     }

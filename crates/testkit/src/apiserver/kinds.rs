@@ -7,9 +7,7 @@ use serde_json::Value;
 pub struct Kind {
     /// API group; empty for the core group.
     pub group: &'static str,
-    /// API version within the group.
     pub version: &'static str,
-    /// Kind of one object.
     pub kind: &'static str,
     /// Resource name in paths, and a part of the key in the store.
     pub plural: &'static str,
@@ -32,9 +30,7 @@ pub static TOKEN_REVIEWS: Kind = built_in("authentication.k8s.io", "TokenReview"
 pub static ACCESS_REVIEWS: Kind = built_in("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", true);
 /// The parameters of a PATCH, which is no resource of its own.
 pub static PATCH_OPTIONS: Kind = built_in("meta.k8s.io", "PatchOptions", "patchoptions", false);
-/// The operator's first custom resource.
 pub static PODSETS: Kind = custom("app.example.com", "v1alpha1", "PodSet", "podsets");
-/// The operator's second custom resource.
 pub static MYCUSTOMRESOURCES: Kind = custom("poc.test.domain", "v1", "MyCustomResource", "mycustomresources");
 
 static SERVED: [&Kind; 9] =

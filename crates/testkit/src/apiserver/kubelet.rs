@@ -68,7 +68,6 @@ impl PodScript {
     }
 }
 
-/// Chooses the script of a pod.
 pub type ChooseScript = Arc<dyn Fn(&Value) -> PodScript + Send + Sync>;
 
 /// The scheduler and the kubelets.

@@ -11,7 +11,6 @@ const CRDS: [&str; 2] = [
     include_str!("../../../../config/crd/bases/poc.test.domain_mycustomresources.yaml"),
 ];
 
-/// Schemas by kind.
 static SCHEMAS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
     let crds = CRDS.map(|file| serde_saphyr::from_str::<Value>(file).expect("YAML")["spec"].take());
     let schema = |crd: &Value| crd["versions"][0]["schema"]["openAPIV3Schema"].clone();

@@ -14,7 +14,6 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// All requests.
     pub fn all() -> Self {
         Self::default()
     }
@@ -24,7 +23,6 @@ impl Requests {
         Self::all().verb(Verb::Create).of(plural).when(|request| request.query("dryRun").is_empty())
     }
 
-    /// Deletes of a resource.
     pub fn deletes(plural: &str) -> Self {
         Self::all().verb(Verb::Delete).of(plural)
     }
@@ -66,7 +64,6 @@ impl Requests {
         self.when(move |request| request.instance == instance)
     }
 
-    /// Only if `holds` returns true.
     pub fn when(mut self, holds: impl Fn(&ApiRequest) -> bool + Send + Sync + 'static) -> Self {
         self.predicates.push(Arc::new(holds));
         self

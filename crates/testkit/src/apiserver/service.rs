@@ -73,22 +73,14 @@ impl ApiServer {
 }
 
 impl Connection {
-    /// A stream on which the server speaks HTTP/1.1.
-    ///
-    /// # Errors
-    ///
-    /// When the server is unreachable.
+    /// A stream on which the server speaks HTTP/1.1, unless it is unreachable.
     pub fn dial(&self) -> Result<DuplexStream, Cut> {
         let (ours, theirs) = duplex(BUFFER);
         self.serve(theirs)?;
         Ok(ours)
     }
 
-    /// Speaks HTTP/1.1 on a stream, until either side ends the connection.
-    ///
-    /// # Errors
-    ///
-    /// When the server is unreachable.
+    /// Speaks HTTP/1.1 on a stream until either side ends the connection, unless the server is unreachable.
     pub fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<(), Cut> {
         // A refused connection leaves no entry in the request log, so this notifies the observers.
         let broken = self.server.with(|state| reach(state).inspect_err(|_| state.observers.events.delayed()))?;
@@ -107,7 +99,6 @@ impl Connection {
         self.send(Request::from_parts(head, Body::from(body))).await
     }
 
-    /// Sends a request.
     pub async fn send(self, request: Request<Body>) -> Result<Response<AnswerBody>, Cut> {
         self.server.with(reach)?;
         match ApiRequest::read(&self.instance, request).await {

@@ -42,14 +42,11 @@ pub enum EventType {
 pub struct Change {
     /// Time since the server started.
     pub at: Duration,
-    /// The resourceVersion of the change.
     pub resource_version: u64,
-    /// What happened.
     pub event: EventType,
     pub kind: &'static Kind,
     /// The object after the change. For a deletion: its last state, with the new resourceVersion.
     pub object: Arc<Value>,
-    /// The object before the change.
     pub before: Option<Arc<Value>>,
     /// The author: a client's name, `user`, `kubelet`, `garbage-collector`, ….
     pub by: String,
@@ -153,7 +150,6 @@ impl State {
         plain + Duration::from_micros(self.random.random_range(0..most))
     }
 
-    /// The stored object.
     pub(super) fn get(&self, kind: &'static Kind, namespace: &str, name: &str) -> Option<&Arc<Value>> {
         self.objects.get(&key(kind, namespace, name))
     }
@@ -232,7 +228,6 @@ impl State {
     }
 }
 
-/// The key of an object.
 pub fn key(kind: &'static Kind, namespace: &str, name: &str) -> Key {
     (kind.plural, namespace.to_owned(), name.to_owned())
 }

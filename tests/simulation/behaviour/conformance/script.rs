@@ -237,7 +237,6 @@ async fn deletions(r: &mut Recorder) {
     r.send("PATCH", &format!("{PODS}/stays"), MERGE, json!({ "metadata": { "finalizers": null } })).await;
 }
 
-/// Sends all requests. Returns the answers.
 pub async fn run(client: Client) -> Vec<Value> {
     let mut recorder = Recorder::new(client);
     let r = &mut recorder;

@@ -15,7 +15,6 @@ use super::{
 /// For how long a pod that runs again may exceed the bound: the operator needs time to see it and to delete a pod.
 const RUNS_AGAIN: Duration = Duration::from_secs(300);
 
-/// The observer of the bound.
 #[derive(Default)]
 pub struct Bound {
     rule: crate::bound::Bound,

@@ -57,7 +57,6 @@ fn is_of_pod(request: &ApiRequest, verb: Verb) -> bool {
 /// The result of a check. An error is a violation.
 type Checked = Result<(), String>;
 
-/// All observers.
 #[derive(Default)]
 pub struct Observers {
     pub bound: Bound,
@@ -67,7 +66,6 @@ pub struct Observers {
     statuses: Statuses,
     pub events: Events,
     rollouts: Rollouts,
-    /// All violations so far.
     pub violations: Vec<String>,
 }
 
