@@ -19,6 +19,7 @@ fn delete_unseen(server: &ApiServer) -> usize {
 #[tokio::test(start_paused = true)]
 async fn a_set_deleted_unseen_after_a_pod_loss_gets_no_new_pods() {
     for fault in [Fault::Delay(Duration::ZERO), Fault::HoldAnswer] {
+        let case = format!("{fault:?}");
         let (server, _operator) = with_set(5, Rules::default()).await;
         sleep(seconds(60)).await;
         server.set_pod_script(PodScript::never_ready());
@@ -33,7 +34,7 @@ async fn a_set_deleted_unseen_after_a_pod_loss_gets_no_new_pods() {
         sleep(Duration::from_millis(20)).await;
         create.release();
         sleep(seconds(5)).await;
-        assert_eq!(server.count(&Requests::creates("pods")), creates);
+        assert_eq!(server.count(&Requests::creates("pods")), creates, "{case}");
     }
 }
 
