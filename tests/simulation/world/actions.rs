@@ -1,12 +1,6 @@
 //! The list of all actions. An action returns whether it was possible: some need a pod, or a leader.
 
-use serde_json::json;
-
-use super::{World, combinations, dice::Dice, faults, users};
-use crate::{
-    apiserver::{ApiServer, Fault, PodScript, Requests, Status, WatchControl},
-    replica::Replica,
-};
+use super::*;
 
 /// Kinds of actions. A world combines only some of them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,13 +1,7 @@
 //! Combinations of faults: the attacks of `attacks` and `crates/leadership/tests/attacks`, with random times. At the
 //! end of a world, `lift_all` ends the faults that they leave in force.
 
-use std::time::Duration;
-
-use serde_json::json;
-use tokio::time::Instant;
-
-use super::World;
-use crate::apiserver::{ApiServer, Fault, FaultRule, PODSETS, PodScript, Requests, object};
+use super::*;
 
 impl World {
     /// The leader's index and name.

@@ -1,12 +1,8 @@
 //! The checks at the end of a world, after all faults.
 
-use std::time::Duration;
+use tokio::time::sleep;
 
-use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
-
-use super::{World, actions::Kind, faults};
-use crate::apiserver::{ApiServer, LEASES, MYCUSTOMRESOURCES, PODS, Requests, object};
+use super::{actions::Kind, *};
 
 /// The time to converge, in seconds: a replica must become the leader, a late request may land for 60 s, and pods that
 /// kept failing are replaced after 300 s at most.

@@ -1,17 +1,8 @@
 //! Faults of requests, watches, replicas and nodes, and edits of the Lease by hand.
 
-use std::{ops::Range, time::Duration};
+use std::ops::Range;
 
-use serde_json::{Value, json};
-
-use super::{World, users};
-use crate::{
-    apiserver::{
-        ApiServer, Fault, FaultRule, LEASES, PODS, PODSETS, PodScript, Requests, Status, Verb, WatchControl,
-        has_template, is_as_requested, object,
-    },
-    replica::{LEASE, Replica},
-};
+use super::*;
 
 impl World {
     /// Random requests, of one replica or of all.

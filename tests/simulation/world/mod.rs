@@ -26,6 +26,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use futures::FutureExt as _;
 use podset_operator::manager::Failure;
+use serde_json::{Value, json};
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep_until},
@@ -37,8 +38,11 @@ use self::{
     play::Tally,
 };
 use crate::{
-    apiserver::{ApiServer, LEASES},
-    replica::{Model, Replica},
+    apiserver::{
+        ApiServer, Fault, FaultRule, LABEL, LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, PodScript, REVISIONS,
+        Requests, Status, Verb, WatchControl, has_template, is_as_requested, object, pod,
+    },
+    replica::{LEASE, Model, Replica},
 };
 
 /// The sets: namespace and name. Most worlds have the first [`FEW`].

@@ -1,10 +1,8 @@
 //! Actions of users and nodes.
 
 use podset_operator::podset::names::pod_name;
-use serde_json::{Value, json};
 
-use super::{World, dice::Dice};
-use crate::apiserver::{ApiServer, LABEL, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, REVISIONS, object, pod};
+use super::*;
 
 const FRIENDS: [&str; 2] = ["joe", "ann"];
 

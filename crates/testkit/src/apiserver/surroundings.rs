@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{ApiServer, kinds::PODS, kubelet::PodScript, object, status::Status};
+use super::{ApiServer, kinds::PODS, kubelet::PodScript, object, status::Status, store::State};
 
 impl ApiServer {
     /// Sets the script of all pods, from their next step on.
@@ -18,17 +18,18 @@ impl ApiServer {
     }
 
     pub fn fail_pod(&self, namespace: &str, name: &str) {
-        self.finish(namespace, name, false);
+        self.with_pod(namespace, name, |state, uid| state.finish_pod(uid, false));
     }
 
     pub fn succeed_pod(&self, namespace: &str, name: &str) {
-        self.finish(namespace, name, true);
+        self.with_pod(namespace, name, |state, uid| state.finish_pod(uid, true));
     }
 
-    fn finish(&self, namespace: &str, name: &str, success: bool) {
+    /// Calls `act` with the UID of this pod.
+    fn with_pod(&self, namespace: &str, name: &str, act: impl FnOnce(&mut State, &str)) {
         self.with(|state| {
-            let uid = object::uid(&state.expect(&PODS, namespace, name)).to_owned();
-            state.finish_pod(&uid, success);
+            let pod = state.expect(&PODS, namespace, name);
+            act(state, object::uid(&pod));
         });
     }
 
@@ -44,10 +45,7 @@ impl ApiServer {
 
     /// Makes a running pod ready or unready.
     pub fn set_ready(&self, namespace: &str, name: &str, ready: bool) {
-        self.with(|state| {
-            let uid = object::uid(&state.expect(&PODS, namespace, name)).to_owned();
-            state.set_ready(&uid, ready);
-        });
+        self.with_pod(namespace, name, |state, uid| state.set_ready(uid, ready));
     }
 
     /// Allows at most this many pods in a namespace.

@@ -1,16 +1,7 @@
 //! Never more than N pods. [`crate::bound`] defines how many are allowed, and which ones count. A failed pod that runs
 //! again may exceed the bound for a while.
 
-use std::{collections::BTreeMap, time::Duration};
-
-use super::{
-    super::{
-        kinds::{PODS, PODSETS},
-        object,
-        store::{Change, EventType},
-    },
-    Checked,
-};
+use super::*;
 
 /// For how long a pod that runs again may exceed the bound: the operator needs time to see it and to delete a pod.
 const RUNS_AGAIN: Duration = Duration::from_secs(300);

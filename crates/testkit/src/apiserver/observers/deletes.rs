@@ -1,24 +1,7 @@
 //! A client deletes a pod only if the pods and sets that it received, however outdated, justify this. A delete removes
 //! no pod that was created after it was sent.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
-
-use serde_json::Value;
-
-use super::{
-    super::{
-        kinds::{PODS, PODSETS},
-        log::LoggedRequest,
-        object,
-        request::{ApiRequest, Verb},
-        store::{Change, EventType},
-    },
-    Checked, is_by_replica, is_of_pod,
-};
+use super::*;
 
 /// The maximum time from the decision to the sending of a delete: other requests of the same pass come first, each of
 /// up to 10 s, and the process can freeze in between.

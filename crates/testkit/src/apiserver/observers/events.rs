@@ -1,19 +1,6 @@
 //! Each event must match what has happened to the set.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use super::{
-    super::{
-        kinds::{EVENTS, PODS, PODSETS},
-        log::LoggedRequest,
-        object,
-        request::{ApiRequest, Verb},
-        store::{Change, EventType},
-    },
-    Checked,
-    deletes::is_as_requested,
-    is_by_replica, is_of_pod, may_belong,
-};
+use super::*;
 
 /// What happened to one set so far.
 #[derive(Default)]

@@ -18,7 +18,11 @@ mod rollouts;
 mod statuses;
 mod strangers;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use serde_json::Value;
 
@@ -27,13 +31,19 @@ pub use self::{
     deletes::{has_template, is_as_requested},
     one_writer::{OneWriter, WRONG as ONE_WRITER},
 };
-use self::{deletes::Deletes, events::Events, rollouts::Rollouts, statuses::Statuses, strangers::Strangers};
+use self::{
+    deletes::Deletes,
+    events::Events,
+    rollouts::Rollouts,
+    statuses::Statuses,
+    strangers::{Strangers, changes_only_status},
+};
 use super::{
-    kinds::PODS,
+    kinds::{EVENTS, LEASES, PODS, PODSETS, REVISIONS},
     log::LoggedRequest,
     object,
     request::{ApiRequest, Verb},
-    store::Change,
+    store::{Change, EventType},
 };
 
 /// Clients that write but are not replicas.

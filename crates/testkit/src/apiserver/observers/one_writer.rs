@@ -1,19 +1,10 @@
 //! A replica that stands for election makes changes only while it holds the stored Lease. [`crate::lease`] determines
 //! the holder.
 
-use std::{collections::BTreeMap, time::Duration};
-
-use crate::lease::{self, History, Judgement, Write};
 use jiff::{SignedDuration, Timestamp};
 
-use super::{
-    super::{
-        kinds::LEASES,
-        log::LoggedRequest,
-        store::{Change, EventType},
-    },
-    Checked,
-};
+use super::*;
+use crate::lease::{self, History, Judgement, Write};
 
 /// The prefix of a violation.
 pub const WRONG: &str = "written by a replica that is not the leader";

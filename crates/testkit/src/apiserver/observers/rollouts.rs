@@ -1,18 +1,8 @@
 //! A broken template takes no more pods than `maxUnavailable`.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::RangeInclusive,
-};
+use std::ops::RangeInclusive;
 
-use super::{
-    super::{
-        kinds::{PODS, PODSETS, REVISIONS},
-        object,
-        store::{Change, EventType},
-    },
-    Checked,
-};
+use super::*;
 
 /// What happened to one set so far.
 #[derive(Default)]

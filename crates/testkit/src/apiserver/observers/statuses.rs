@@ -1,18 +1,6 @@
 //! A status may be outdated, but every value in it must have been true at some time.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use serde_json::Value;
-
-use super::{
-    super::{
-        kinds::{PODS, PODSETS},
-        object,
-        store::{Change, EventType},
-    },
-    Checked, is_by_replica, may_belong,
-    strangers::changes_only_status,
-};
+use super::*;
 
 /// What happened to one set so far.
 #[derive(Default)]

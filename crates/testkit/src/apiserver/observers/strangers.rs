@@ -1,17 +1,6 @@
 //! No replica changes a pod that a user created, or anything but the status of a set.
 
-use std::collections::BTreeSet;
-
-use serde_json::Value;
-
-use super::{
-    super::{
-        kinds::{PODS, PODSETS},
-        object,
-        store::{Change, EventType},
-    },
-    Checked, is_by_replica,
-};
+use super::*;
 
 #[derive(Default)]
 pub struct Strangers {
