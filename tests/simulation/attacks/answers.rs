@@ -266,9 +266,8 @@ async fn a_recreated_namespace_gets_its_pods_at_once() {
     server.wait_until(|s| s.ready_pods("phoenix", "web").len() == 3, seconds(60)).await;
     server.delete_namespace("phoenix");
     server.kill_pod("phoenix", &server.live_pods("phoenix", "web")[0]);
-    server
-        .wait_until(|s| s.podset("phoenix", "web").is_null() && s.all(&PODS, "phoenix").is_empty(), seconds(120))
-        .await;
+    let is_gone = |s: &ApiServer| s.podset("phoenix", "web").is_null() && s.all(&PODS, "phoenix").is_empty();
+    server.wait_until(is_gone, seconds(120)).await;
     sleep(60).await;
     let rejection = Status::namespace_terminating(&PODS, "web-pod", "phoenix");
     let lagging = server.fault(Requests::creates("pods").in_namespace("phoenix").first(3), Fault::Refuse(rejection));

@@ -53,10 +53,8 @@ async fn a7_forgotten(rules: Rules) -> ApiServer {
 }
 
 fn are_labelled(server: &ApiServer) -> bool {
-    server
-        .live_pods(NS, "web")
-        .iter()
-        .all(|name| server.pod(NS, name)["metadata"]["labels"][LABEL] == "podset-operator")
+    let is_labelled = |pod: &String| server.pod(NS, pod)["metadata"]["labels"][LABEL] == "podset-operator";
+    server.live_pods(NS, "web").iter().all(is_labelled)
 }
 
 #[tokio::test(start_paused = true)]

@@ -59,12 +59,8 @@ async fn a_new_set_is_reconciled_before_failed_ones() {
     // Each set was tried once, and many wait for a retry.
     sleep(seconds(330)).await;
     server.create_podset(BUSY, "new", 1);
-    let new = || {
-        Requests::creates("pods")
-            .in_namespace(BUSY)
-            .when(|request| request.body["metadata"]["generateName"] == "new-pod")
-    };
-    server.wait_until(|s| s.count(&new()) == 1, seconds(9)).await;
+    let new = Requests::creates("pods").in_namespace(BUSY).when(|r| r.body["metadata"]["generateName"] == "new-pod");
+    server.wait_until(|s| s.count(&new) == 1, seconds(9)).await;
 }
 
 fn friends() -> impl Iterator<Item = String> {

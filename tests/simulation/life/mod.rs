@@ -38,6 +38,12 @@ fn ready_reason(server: &ApiServer, set: &str) -> String {
     object::condition(&set, "Ready").map_or_else(String::new, |held| held["reason"].as_str().unwrap().to_owned())
 }
 
+/// How many pods that failed a pod replaces, one after another.
+fn replacements(pod: &Value) -> u32 {
+    let count = &pod["metadata"]["annotations"]["app.example.com/replacements"];
+    count.as_str().map_or(0, |count| count.parse().unwrap())
+}
+
 /// Creates are slow, for example because of a webhook: each takes longer than the 4 s in which a pass may begin requests.
 #[tokio::test(start_paused = true)]
 async fn slow_creates_run_in_growing_batches() {
@@ -51,11 +57,10 @@ async fn slow_creates_run_in_growing_batches() {
 #[tokio::test(start_paused = true)]
 async fn a_failing_pod_does_not_delay_replacing_deleted_pods() {
     let (server, _operator) = with_set(5, Rules::default()).await;
-    let count = |name: &String| server.pod(NS, name)["metadata"]["annotations"]["app.example.com/replacements"].clone();
     for failures in 0..=6 {
         server.wait_until(|s| s.live_pods(NS, "web").len() == 5, seconds(40)).await;
         let pods = server.live_pods(NS, "web");
-        let failing = pods.iter().find(|name| failures == 0 || count(name) == failures.to_string().as_str());
+        let failing = pods.iter().find(|name| replacements(&server.pod(NS, name)) == failures);
         server.fail_pod(NS, failing.unwrap());
     }
     sleep(seconds(6)).await;
@@ -76,18 +81,11 @@ async fn pods_that_keep_finishing_are_replaced_with_backoff() {
     let creates = server.count(&Requests::creates("pods"));
     assert!((14..=22).contains(&creates), "two pods after each wait of 0, 1, 2, 4, … s: {creates}");
     assert_eq!(ready_reason(&server, "web"), "PodsFailing");
-    assert!(
-        condition(&server, "Reconciling").starts_with("True/BackingOff: "),
-        "{}",
-        condition(&server, "Reconciling")
-    );
+    let reconciling = condition(&server, "Reconciling");
+    assert!(reconciling.starts_with("True/BackingOff: "), "{reconciling}");
     assert_eq!(server.pods(NS, "web").len(), 3, "the newest three are kept");
-    let counts: Vec<_> = server
-        .pods(NS, "web")
-        .iter()
-        .map(|pod| pod["metadata"]["annotations"]["app.example.com/replacements"].clone())
-        .collect();
-    assert!(counts.iter().all(|count| count.as_str().unwrap().parse::<u32>().unwrap() >= 5), "{counts:?}");
+    let counts: Vec<u32> = server.pods(NS, "web").iter().map(replacements).collect();
+    assert!(counts.iter().all(|count| *count >= 5), "{counts:?}");
     assert!(!server.events(NS, "PodsReplaced").is_empty());
 
     // A new leader continues the backoff. A new spec is tried at once.

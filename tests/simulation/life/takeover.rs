@@ -3,8 +3,8 @@
 
 use super::*;
 
-/// Starts a standby, `b`, on a server without a leader. Each namespace has four sets that need a third pod.
-async fn standby(namespaces: &[impl AsRef<str>]) -> (ApiServer, Operator) {
+/// A server without a leader. Each namespace has four sets with two pods.
+async fn without_leader(namespaces: &[impl AsRef<str>]) -> ApiServer {
     let server = ApiServer::new(1);
     for namespace in namespaces {
         for set in sets() {
@@ -14,6 +14,12 @@ async fn standby(namespaces: &[impl AsRef<str>]) -> (ApiServer, Operator) {
     let first = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(10)).await;
     first.end().await;
+    server
+}
+
+/// Starts a standby, `b`, on a server without a leader. Each namespace has four sets that need a third pod.
+async fn standby(namespaces: &[impl AsRef<str>]) -> (ApiServer, Operator) {
+    let server = without_leader(namespaces).await;
     let standby = Operator::standby(&server, "b", Rules::default());
     for namespace in namespaces {
         for set in sets() {
@@ -54,15 +60,7 @@ async fn a_new_leader_writes_nothing_if_there_is_nothing_to_do() {
 /// was listed.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_was_read_for_one_set_is_not_read_again() {
-    let server = ApiServer::new(1);
-    for namespace in ["amber", "blue"] {
-        for set in sets() {
-            server.create_podset(namespace, &set, 2);
-        }
-    }
-    let first = Operator::leader(&server, "a", Rules::default());
-    sleep(seconds(10)).await;
-    first.end().await;
+    let server = without_leader(&["amber", "blue"]).await;
     let _second = Operator::leader(&server, "b", Rules::default());
     sleep(seconds(5)).await;
     for namespace in ["amber", "blue"] {

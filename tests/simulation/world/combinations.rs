@@ -278,14 +278,9 @@ pub fn late_delete(world: &mut World) -> bool {
     world.server.fault(deletes.clone().first(2), Fault::ExecuteLate(time));
     world.scale_if_there((namespace, set), live.saturating_sub(2).max(1) as i64);
     world.later(Duration::from_millis(1_500), move |world| {
-        for late in world
-            .server
-            .requests(&deletes)
-            .iter()
-            .rev()
-            .filter(|entry| matches!(entry.fault, Some(Fault::ExecuteLate(_))))
-            .take(2)
-        {
+        let mut late = world.server.requests(&deletes);
+        late.retain(|entry| matches!(entry.fault, Some(Fault::ExecuteLate(_))));
+        for late in late.iter().rev().take(2) {
             let name = &late.request.name;
             if !world.server.pod(namespace, name).is_null() {
                 world.server.kill_pod(namespace, name);

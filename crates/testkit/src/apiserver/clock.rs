@@ -36,8 +36,7 @@ impl Clock {
 
     /// The time in `seconds` from now, as in `metadata`.
     pub fn rfc3339_in(&self, seconds: i64) -> String {
-        Timestamp::from_second(self.now().as_second() + seconds)
-            .expect("a grace period never reaches the year 10000")
-            .to_string()
+        let time = Timestamp::from_second(self.now().as_second() + seconds);
+        time.expect("a grace period never reaches the year 10000").to_string()
     }
 }

@@ -92,21 +92,14 @@ impl State {
         }
         let pod = &change.object;
         let script = (self.kubelet.choose_script)(pod);
-        let uid = object::uid(pod);
-        if change.event == EventType::Added {
-            if let Some(delay) = script.bound_after {
-                self.jobs.push(delay, uid, State::bind);
-            }
-            return;
-        }
-        let was_terminating = change.before.as_ref().is_some_and(|b| object::is_terminating(b));
-        let on_a_node = !pod["spec"]["nodeName"].is_null();
-        if object::is_terminating(pod)
-            && !was_terminating
-            && on_a_node
-            && let Some(delay) = script.gone_after
-        {
-            self.jobs.push(delay, uid, State::remove_pod);
+        let was_terminating = change.before.as_ref().is_some_and(|before| object::is_terminating(before));
+        let is_ending = object::is_terminating(pod) && !was_terminating && !pod["spec"]["nodeName"].is_null();
+        let (delay, job): (_, fn(&mut State, &str)) = match change.event {
+            EventType::Added => (script.bound_after, State::bind),
+            _ => (script.gone_after.filter(|_| is_ending), State::remove_pod),
+        };
+        if let Some(delay) = delay {
+            self.jobs.push(delay, object::uid(pod), job);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What tests read, and how they wait for it. Changes nothing.
 
-use std::{panic::Location, time::Duration};
+use std::{panic::Location, sync::Arc, time::Duration};
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
@@ -56,10 +56,8 @@ impl ApiServer {
     fn pods_of<T>(&self, namespace: &str, podset: &str, view: impl Fn(&Value) -> Option<T>) -> Vec<T> {
         self.with(|state| {
             let Some(set) = state.get(&PODSETS, namespace, podset) else { return Vec::new() };
-            let pods = state.of_kind(&PODS, namespace);
-            pods.filter(|pod| object::controller_uid(pod) == Some(object::uid(set)))
-                .filter_map(|pod| view(pod))
-                .collect()
+            let is_owned = |pod: &&Arc<Value>| object::controller_uid(pod) == Some(object::uid(set));
+            state.of_kind(&PODS, namespace).filter(is_owned).filter_map(|pod| view(pod)).collect()
         })
     }
 

@@ -137,9 +137,8 @@ impl State {
 
     /// The stored object that a request names.
     pub(super) fn stored(&self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
-        self.get(request.kind, &request.namespace, &request.name)
-            .cloned()
-            .ok_or_else(|| Status::not_found(request.kind, &request.name))
+        let stored = self.get(request.kind, &request.namespace, &request.name).cloned();
+        stored.ok_or_else(|| Status::not_found(request.kind, &request.name))
     }
 
     /// Replaces `stored` with `new`, but keeps the fields that a write to this path cannot change.

@@ -201,15 +201,11 @@ impl Client {
     /// The UID of the pod that a delete targets.
     fn target(&self, delete: &ApiRequest) -> Option<Arc<str>> {
         let is_named = |pod: &Value| object::name(pod) == delete.name && object::namespace(pod) == delete.namespace;
-        match delete.body["preconditions"]["uid"].as_str() {
-            Some(uid) => Some(uid.into()),
-            None => self
-                .pods
-                .iter()
-                .filter(|(_, pod)| is_named(&pod.seen))
-                .max_by_key(|(_, pod)| object::version(&pod.seen))
-                .map(|(uid, _)| uid.clone()),
+        if let Some(uid) = delete.body["preconditions"]["uid"].as_str() {
+            return Some(uid.into());
         }
+        let named = self.pods.iter().filter(|(_, pod)| is_named(&pod.seen));
+        named.max_by_key(|(_, pod)| object::version(&pod.seen)).map(|(uid, _)| uid.clone())
     }
 
     /// Whether this client has a reason to delete this pod. At some moment at which it may have decided so, it knew of
