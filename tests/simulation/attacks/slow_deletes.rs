@@ -15,18 +15,6 @@ fn deletes(server: &ApiServer) -> usize {
     server.count(&Requests::deletes("pods"))
 }
 
-/// A webhook hangs for every delete.
-#[tokio::test(start_paused = true)]
-async fn deletes_that_all_hang_are_reported() {
-    let (server, _operator) = with_set(10, Rules::default()).await;
-    server.fault(Requests::deletes("pods"), Fault::Delay(seconds(3600)));
-    server.scale(NS, "web", 5);
-    sleep(60).await;
-    assert!(condition(&server, "ReplicaFailure").starts_with("True/FailedDelete"));
-    assert_eq!(server.events(NS, "FailedDelete").len(), 1);
-    server.check();
-}
-
 /// The deletes of the first pods hang, or fail slowly.
 #[tokio::test(start_paused = true)]
 async fn many_slow_deletes_leave_time_for_the_others() {

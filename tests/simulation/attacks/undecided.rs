@@ -49,14 +49,15 @@ async fn two_hanging_deletes_leave_time_for_the_others() {
     server.check();
 }
 
-/// All deletes fail. All other requests succeed.
+/// All deletes fail or hang. All other requests succeed.
 #[tokio::test(start_paused = true)]
 async fn many_deletes_that_fail_are_reported_and_delay_no_creates() {
-    for fault in [Fault::Refuse(Status::of_code(504)), Fault::CutBefore] {
+    let hanging = Fault::Delay(seconds(3600));
+    for (fault, within) in [(Fault::Refuse(Status::of_code(504)), 20), (Fault::CutBefore, 20), (hanging, 60)] {
         let (server, _operator) = with_set(10, Rules::default()).await;
         server.fault(Requests::deletes("pods"), fault);
         server.scale(NS, "web", 3);
-        sleep(20).await;
+        sleep(within).await;
         assert!(condition(&server, "ReplicaFailure").starts_with("True/FailedDelete"));
         assert_eq!(server.events(NS, "FailedDelete").len(), 1);
         sleep(300).await;
