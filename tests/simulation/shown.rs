@@ -14,10 +14,6 @@ use crate::{
     ready, seconds, server_and_leader,
 };
 
-fn verdict(report: &Report, check: &str) -> Verdict {
-    report.get(check).cloned().unwrap_or_else(|| panic!("no check {check} in {report:?}"))
-}
-
 fn assert_ok(report: &Report) {
     assert!(report.values().all(Verdict::is_ok), "{report:?}");
 }
@@ -40,15 +36,15 @@ async fn an_unready_replica_names_what_it_waits_for() {
     let mut operator = Operator::standby(&server, "a", Rules::default());
     sleep(seconds(60)).await;
     let readiness = operator.context.health.readiness();
-    let why = verdict(&readiness, "podset-caches").unwrap_err();
+    let why = readiness["podset-caches"].clone().unwrap_err();
     assert!(why.contains("podsets.app.example.com") && why.contains("kubectl apply -k config/crd"), "{why}");
-    assert_eq!(verdict(&readiness, "mycustomresource-caches"), Ok(()), "its own CRD is there");
+    assert_eq!(readiness["mycustomresource-caches"], Ok(()), "its own CRD is there");
 
     operator.lead();
     sleep(seconds(60)).await;
     server.settings(|settings| settings.unserved.clear());
     sleep(seconds(5)).await;
-    assert_eq!(verdict(&operator.context.health.readiness(), "podset-caches"), Ok(()));
+    assert_eq!(operator.context.health.readiness()["podset-caches"], Ok(()));
     server.create_podset(NS, "web", 2);
     ready(&server, "web", 2).await;
 }
@@ -61,7 +57,7 @@ async fn replicas_stay_live_while_the_api_server_is_away() {
         sleep(seconds(60)).await;
         assert_ok(&operator.context.health.liveness());
     }
-    let why = verdict(&operator.context.health.readiness(), "podset-caches").unwrap_err();
+    let why = operator.context.health.readiness()["podset-caches"].clone().unwrap_err();
     assert!(why.contains("cannot watch pods: the API server cannot be reached; see the log"), "{why}");
     server.heal();
     sleep(seconds(60)).await;

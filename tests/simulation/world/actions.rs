@@ -79,7 +79,9 @@ pub const ACTIONS: &[Action] = &[
     action(Kind::Fault, "a webhook removes owners", faults::webhook_without_owner),
     action(Kind::Fault, "a webhook removes labels", faults::webhook_without_labels),
     action(Kind::Renamed, "a webhook renames pods", faults::webhook_renames),
-    action(Kind::Fault, "a webhook rejects pods", |world| world.webhook(|_| Err(Status::of_code(403)))),
+    action(Kind::Fault, "a webhook rejects pods", |world| {
+        world.webhook(|server| server.set_webhook(|_| Err(Status::of_code(403))))
+    }),
     action(Kind::Fault, "a pod cannot be deleted", faults::protect_pod),
     action(Kind::Fault, "pods terminate slowly", faults::slow_termination),
     action(Kind::Fault, "pods fail or succeed soon", faults::short_lived),

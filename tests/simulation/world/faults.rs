@@ -61,9 +61,9 @@ impl World {
         true
     }
 
-    /// Calls this webhook for new pods for a while.
-    pub fn webhook(&mut self, act: fn(&mut Value) -> Result<(), Status>) -> bool {
-        self.server.set_webhook(act);
+    /// Sets a webhook for new pods for a while.
+    pub fn webhook(&mut self, set: fn(&ApiServer)) -> bool {
+        set(&self.server);
         let pause = self.dice.millis(500..8_000);
         self.later(pause, |world| world.server.lift_webhook());
         true
@@ -120,24 +120,18 @@ pub fn quota(world: &mut World) -> bool {
 }
 
 pub fn webhook_without_owner(world: &mut World) -> bool {
-    world.webhook(|pod| {
-        pod["metadata"]["ownerReferences"] = json!([]);
-        Ok(())
-    })
+    world.webhook(|server| server.change_new_pods(|pod| pod["metadata"]["ownerReferences"] = json!([])))
 }
 
 pub fn webhook_without_labels(world: &mut World) -> bool {
-    world.webhook(|pod| {
-        pod["metadata"]["labels"] = json!({});
-        Ok(())
-    })
+    world.webhook(|server| server.change_new_pods(|pod| pod["metadata"]["labels"] = json!({})))
 }
 
 pub fn webhook_renames(world: &mut World) -> bool {
-    world.webhook(|pod| {
-        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-        pod["metadata"]["name"] = json!(format!("renamed-{}", name.replace("-pod", "-")));
-        Ok(())
+    world.webhook(|server| {
+        server.change_new_pods(|pod| {
+            pod["metadata"]["name"] = format!("renamed-{}", object::name(pod).replace("-pod", "-")).into();
+        });
     })
 }
 
