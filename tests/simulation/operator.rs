@@ -1,7 +1,7 @@
 //! Instances of the operator on the API server of the simulation: the real controllers, with the clock, randomness, clients,
 //! leadership and rules that a test gives them.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use leadership::{
@@ -116,25 +116,18 @@ impl Drop for Operator {
 }
 
 /// The clock of a replica: the server's time plus an offset. It stops while the replica is frozen.
+#[derive(Debug)]
 pub struct VirtualClock {
     epoch: Timestamp,
     origin: Instant,
-    wall_offset: SignedDuration,
     ice: Ice,
 }
 
 impl VirtualClock {
     /// A clock that is off by this many seconds.
     pub fn new(server: &ApiServer, wall_offset: i64, ice: Ice) -> Self {
-        let wall_offset = SignedDuration::from_secs(wall_offset);
-        let epoch = server.with(|state| state.clock.now()) + wall_offset;
-        VirtualClock { epoch, origin: Instant::now(), wall_offset, ice }
-    }
-}
-
-impl fmt::Debug for VirtualClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VirtualClock({}, off by {:#})", self.now(), self.wall_offset)
+        let epoch = server.with(|state| state.clock.now()) + SignedDuration::from_secs(wall_offset);
+        VirtualClock { epoch, origin: Instant::now(), ice }
     }
 }
 
