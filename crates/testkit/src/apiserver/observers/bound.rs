@@ -15,8 +15,8 @@ pub struct Bound {
     pub exceeded: usize,
 }
 
-impl Bound {
-    pub fn changed(&mut self, change: &Change) -> Checked {
+impl Observer for Bound {
+    fn changed(&mut self, change: &Change) -> Checked {
         let (object, is_deleted) = (&change.object, change.event == EventType::Deleted);
         let check = if *change.kind == PODSETS {
             self.rule.set(object, is_deleted)

@@ -250,10 +250,10 @@ impl Client {
     }
 }
 
-impl Deletes {
-    pub fn changed(&mut self, change: &Change) {
+impl Observer for Deletes {
+    fn changed(&mut self, change: &Change) -> Checked {
         if *change.kind != PODS {
-            return;
+            return Ok(());
         }
         let (pod, uid) = (&change.object, object::uid(&change.object).to_owned());
         self.created.entry(uid.clone()).or_insert(change.at);
@@ -261,9 +261,10 @@ impl Deletes {
         if ends && is_by_replica(change) {
             self.hit.insert((object::namespace(pod).to_owned(), object::name(pod).to_owned()), uid);
         }
+        Ok(())
     }
 
-    pub fn arrived(&mut self, request: &ApiRequest, at: Duration) -> Checked {
+    fn arrived(&mut self, request: &ApiRequest, at: Duration) -> Checked {
         if !is_of_pod(request, Verb::Delete) {
             return Ok(());
         }
@@ -272,7 +273,7 @@ impl Deletes {
         self.delete(request, at).map_err(unjustified)
     }
 
-    pub fn executed(&mut self, entry: &LoggedRequest) -> Checked {
+    fn executed(&mut self, entry: &LoggedRequest, _: u64) -> Checked {
         let request = &entry.request;
         if !is_of_pod(request, Verb::Delete) || !entry.took_effect() {
             return Ok(());
@@ -283,7 +284,9 @@ impl Deletes {
         }
         Ok(())
     }
+}
 
+impl Deletes {
     fn client(&mut self, name: &str) -> &mut Client {
         self.clients.entry(name.to_owned()).or_default()
     }

@@ -34,8 +34,8 @@ pub struct Events {
     has_delay: bool,
 }
 
-impl Events {
-    pub fn changed(&mut self, change: &Change) -> Checked {
+impl Observer for Events {
+    fn changed(&mut self, change: &Change) -> Checked {
         if *change.kind == PODS {
             self.pod(change);
         } else if *change.kind == PODSETS && change.event != EventType::Deleted {
@@ -49,12 +49,15 @@ impl Events {
         Ok(())
     }
 
-    pub fn arrived(&mut self, request: &ApiRequest) {
+    fn arrived(&mut self, request: &ApiRequest, _: Duration) -> Checked {
         if is_of_pod(request, Verb::Create) {
             self.known(request).sent += 1;
         }
+        Ok(())
     }
+}
 
+impl Events {
     /// A client receives the response to a request.
     pub fn answered(&mut self, entry: &LoggedRequest) {
         let (request, is_rejected) = (&entry.request, entry.answered.is_some_and(|code| code >= 400));

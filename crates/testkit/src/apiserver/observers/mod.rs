@@ -67,6 +67,24 @@ fn is_of_pod(request: &ApiRequest, verb: Verb) -> bool {
 /// The result of a check. An error is a violation.
 type Checked = Result<(), String>;
 
+/// Checks one invariant.
+trait Observer {
+    /// An object was created, changed or deleted.
+    fn changed(&mut self, _change: &Change) -> Checked {
+        Ok(())
+    }
+
+    /// A request was sent.
+    fn arrived(&mut self, _request: &ApiRequest, _at: Duration) -> Checked {
+        Ok(())
+    }
+
+    /// A request was executed. `version` is the current version of the store.
+    fn executed(&mut self, _entry: &LoggedRequest, _version: u64) -> Checked {
+        Ok(())
+    }
+}
+
 #[derive(Default)]
 pub struct Observers {
     pub bound: Bound,
@@ -80,30 +98,22 @@ pub struct Observers {
 }
 
 impl Observers {
-    /// An object was created, changed or deleted.
+    fn each(&mut self, check: impl Fn(&mut dyn Observer) -> Checked) {
+        let Self { bound, one_writer, deletes, strangers, statuses, events, rollouts, violations } = self;
+        let all: [&mut dyn Observer; 7] = [bound, one_writer, deletes, strangers, statuses, events, rollouts];
+        violations.extend(all.into_iter().filter_map(|observer| check(observer).err()));
+    }
+
     pub fn changed(&mut self, change: &Change) {
-        self.one_writer.changed(change);
-        self.deletes.changed(change);
-        let checks = [
-            self.bound.changed(change),
-            self.strangers.changed(change),
-            self.statuses.changed(change),
-            self.events.changed(change),
-            self.rollouts.changed(change),
-        ];
-        self.violations.extend(checks.into_iter().filter_map(Result::err));
+        self.each(|observer| observer.changed(change));
     }
 
-    /// A request was sent.
     pub fn arrived(&mut self, request: &ApiRequest, at: Duration) {
-        self.events.arrived(request);
-        self.violations.extend(self.deletes.arrived(request, at).err());
+        self.each(|observer| observer.arrived(request, at));
     }
 
-    /// A request was executed. `version` is the current version of the store.
     pub fn executed(&mut self, entry: &LoggedRequest, version: u64) {
-        let checks = [self.one_writer.executed(entry, version), self.deletes.executed(entry)];
-        self.violations.extend(checks.into_iter().filter_map(Result::err));
+        self.each(|observer| observer.executed(entry, version));
     }
 
     /// A client receives the response to a request. It has received these objects on the former pages of a list.

@@ -20,10 +20,10 @@ fn time(since_start: Duration) -> Timestamp {
     Timestamp::UNIX_EPOCH + since_start
 }
 
-impl OneWriter {
-    pub fn changed(&mut self, change: &Change) {
+impl Observer for OneWriter {
+    fn changed(&mut self, change: &Change) -> Checked {
         if *change.kind != LEASES {
-            return;
+            return Ok(());
         }
         let (spec, is_there) = (&change.object["spec"], change.event != EventType::Deleted);
         let lasts = Duration::from_secs(spec["leaseDurationSeconds"].as_u64().unwrap_or(0));
@@ -43,9 +43,10 @@ impl OneWriter {
             by: change.by.clone(),
             is_by_hand: change.by == "user",
         });
+        Ok(())
     }
 
-    pub fn executed(&mut self, entry: &LoggedRequest, version: u64) -> Checked {
+    fn executed(&mut self, entry: &LoggedRequest, version: u64) -> Checked {
         let request = &entry.request;
         let counts = entry.took_effect() && request.verb.mutates() && *request.kind != LEASES;
         if !counts || !self.replicas.contains_key(&request.instance) {
@@ -63,7 +64,9 @@ impl OneWriter {
             _ => Ok(()),
         }
     }
+}
 
+impl OneWriter {
     /// Declares that this client stands for election from now on.
     pub fn stands(&mut self, replica: &str) {
         self.replicas.insert(replica.to_owned(), Duration::ZERO);

@@ -24,8 +24,8 @@ pub struct Rollouts {
     sets: BTreeMap<String, Watched>,
 }
 
-impl Rollouts {
-    pub fn changed(&mut self, change: &Change) -> Checked {
+impl Observer for Rollouts {
+    fn changed(&mut self, change: &Change) -> Checked {
         if *change.kind == PODSETS {
             self.sets.entry(object::uid(&change.object).to_owned()).or_default().set(change);
         } else if *change.kind == REVISIONS && change.event == EventType::Deleted && change.by == "user" {
@@ -36,7 +36,9 @@ impl Rollouts {
         }
         Ok(())
     }
+}
 
+impl Rollouts {
     fn pod(&mut self, change: &Change) -> Checked {
         let pod = &change.object;
         let Some(revision) = pod["metadata"]["labels"]["controller-revision-hash"].as_str() else { return Ok(()) };

@@ -17,8 +17,8 @@ pub struct Statuses {
     sets: BTreeMap<String, Known>,
 }
 
-impl Statuses {
-    pub fn changed(&mut self, change: &Change) -> Checked {
+impl Observer for Statuses {
+    fn changed(&mut self, change: &Change) -> Checked {
         if *change.kind == PODS {
             self.pod(&change.object);
         } else if *change.kind == PODSETS {
@@ -26,7 +26,9 @@ impl Statuses {
         }
         Ok(())
     }
+}
 
+impl Statuses {
     fn pod(&mut self, pod: &Value) {
         let Some(owner) = object::controller_uid(pod) else { return };
         let known = self.sets.entry(owner.to_owned()).or_default();

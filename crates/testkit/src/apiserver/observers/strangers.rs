@@ -8,8 +8,8 @@ pub struct Strangers {
     pods: BTreeSet<String>,
 }
 
-impl Strangers {
-    pub fn changed(&mut self, change: &Change) -> Checked {
+impl Observer for Strangers {
+    fn changed(&mut self, change: &Change) -> Checked {
         let uid = object::uid(&change.object);
         if *change.kind == PODS && change.event == EventType::Added && change.by == "user" {
             self.pods.insert(uid.to_owned());
