@@ -20,8 +20,9 @@ use super::{
 use crate::api::{self, PodSet};
 use leadership::env::Env;
 use operator_kit::{
-    ObjectKey,
-    client::{Clients, FairBudget},
+    ObjectKey, budget,
+    client::Clients,
+    fair::FairSemaphore,
     listwatch::{Scope, Source},
     lock,
     meta::Uid,
@@ -67,8 +68,8 @@ pub struct Context {
     pub others: Others,
     pub observed: Arc<Mutex<Caches>>,
     pub queue: Queue,
-    /// Bounds the memory for large templates and for the pods created from them.
-    pub templates: FairBudget,
+    /// Bounds the memory for large templates and for the pods created from them: each byte is a place.
+    pub templates: FairSemaphore,
     pub stop: CancellationToken,
     /// The state of each set that no worker reconciles now.
     pub states: Mutex<HashMap<Uid, Box<SetState>>>,
@@ -84,7 +85,7 @@ impl Context {
             others: Others::new(installation, &metrics),
             observed: Arc::new(Mutex::new(Caches::new(rules.cache))),
             default_spec: pod::default_spec(&default_image),
-            templates: FairBudget::default(),
+            templates: FairSemaphore::new(budget::TOTAL as usize),
             states: Mutex::default(),
             env,
             clients,

@@ -19,8 +19,8 @@ use super::{
 };
 use operator_kit::{
     ObjectKey,
-    client::Room,
     failures::{Failures, Waits},
+    fair::Permit,
     lock,
     meta::Uid,
     runner::Next,
@@ -59,7 +59,7 @@ enum Needed {
 /// The set, as it was read in this pass, and the memory that is reserved for its template and the pods created from it.
 struct ReadSet {
     set: Option<Set>,
-    room: Option<Room>,
+    room: Option<Permit>,
     bytes: Option<usize>,
 }
 
@@ -68,7 +68,7 @@ struct Executable {
     view: View,
     plan: Plan,
     /// Held until the pods are created.
-    _room: Option<Room>,
+    _room: Option<Permit>,
 }
 
 impl Pass<'_> {
@@ -104,7 +104,7 @@ impl Pass<'_> {
                 // The set changed while it was read. End the pass, so that other sets can use the memory for templates.
                 Some(Needed::Set(_)) if known.is_some() => return Err(Next::At(self.context.env.now())),
                 Some(Needed::Set(bytes)) => {
-                    let take = |bytes| self.context.templates.try_take(&self.key.namespace, bytes);
+                    let take = |bytes| self.context.templates.try_acquire(&self.key.namespace, bytes);
                     let room = bytes.and_then(take);
                     if bytes.is_some() && room.is_none() {
                         return self.without_room(view, plan, state).await;

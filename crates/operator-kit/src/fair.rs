@@ -1,6 +1,6 @@
 //! Fair shares of a limited number of places by namespace: no namespace can take all places and delay the others.
 //!
-//! A place is, for example, a worker of a controller or a write under way. The rules:
+//! A place is, for example, a worker of a controller, a write under way, or a byte of memory. The rules:
 //! 1. Namespaces with waiting items take turns.
 //! 2. A namespace may hold one place, or up to three times as many as stay free. So a namespace that is alone gets
 //!    three quarters of the places, two get three sevenths each, and so on: there is room for the next one.
@@ -22,7 +22,7 @@ use crate::lock;
 pub const HELD_PER_FREE: usize = 3;
 
 /// Rule 2: whether a namespace that holds `held` may take `more` and leave `stays_free`.
-pub fn is_fair(held: usize, more: usize, stays_free: usize) -> bool {
+fn is_fair(held: usize, more: usize, stays_free: usize) -> bool {
     held == 0 || held + more <= HELD_PER_FREE * stays_free
 }
 
@@ -127,33 +127,34 @@ impl<T> FairQueue<T> {
         Some((namespace, item))
     }
 
-    /// Gives one place of this namespace back.
-    pub fn give_back(&mut self, namespace: &Arc<str>) {
-        let Some(share) = self.shares.get_mut(namespace).filter(|share| share.held > 0) else { return };
-        share.held -= 1;
-        self.held -= 1;
+    /// Gives so many places of this namespace back.
+    pub fn give_back(&mut self, namespace: &Arc<str>, places: usize) {
+        let Some(share) = self.shares.get_mut(namespace).filter(|share| share.held >= places) else { return };
+        share.held -= places;
+        self.held -= places;
         if share.held == 0 && !share.waits() {
             self.shares.remove(namespace);
         }
     }
 }
 
-/// A semaphore with fair shares for namespaces. Clones share the permits.
+/// A semaphore with fair shares for namespaces. Clones share the places.
 #[derive(Clone, Debug)]
 pub struct FairSemaphore(Arc<Mutex<FairQueue<oneshot::Sender<Permit>>>>);
 
-/// A place of a namespace, held until it is dropped.
+/// Places of a namespace, held until it is dropped.
 #[derive(Debug)]
 pub struct Permit {
     semaphore: FairSemaphore,
     namespace: Arc<str>,
+    places: usize,
 }
 
 impl FairSemaphore {
-    /// A semaphore with so many permits.
-    pub fn new(permits: usize) -> Self {
+    /// A semaphore with so many places.
+    pub fn new(places: usize) -> Self {
         let mut queue = FairQueue::default();
-        queue.set_places(permits);
+        queue.set_places(places);
         FairSemaphore(Arc::new(Mutex::new(queue)))
     }
 
@@ -165,24 +166,38 @@ impl FairSemaphore {
         permit.await.ok()
     }
 
+    /// Takes so many places for this namespace, if they are free and it may have them. A request for more than there are takes all of them.
+    pub fn try_acquire(&self, namespace: &Arc<str>, places: usize) -> Option<Permit> {
+        let mut queue = lock(&self.0);
+        let places = places.min(queue.places);
+        let stays_free = queue.places.checked_sub(queue.held + places)?;
+        let held = queue.shares.get(namespace).map_or(0, |share| share.held);
+        if !is_fair(held, places, stays_free) {
+            return None;
+        }
+        queue.shares.entry(namespace.clone()).or_default().held += places;
+        queue.held += places;
+        Some(Permit { semaphore: self.clone(), namespace: namespace.clone(), places })
+    }
+
     /// Hands out permits while there are any for those that wait.
     fn hand_out(&self) {
         // A closure, so that the lock is not held in the loop.
         let next = || lock(&self.0).pop();
         while let Some((namespace, waiter)) = next() {
             if waiter.is_closed() {
-                lock(&self.0).give_back(&namespace);
+                lock(&self.0).give_back(&namespace, 1);
                 continue;
             }
             // If the waiter has gone since the check, `send` returns the permit, and its drop hands it out again.
-            drop(waiter.send(Permit { semaphore: self.clone(), namespace }));
+            drop(waiter.send(Permit { semaphore: self.clone(), namespace, places: 1 }));
         }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        lock(&self.semaphore.0).give_back(&self.namespace);
+        lock(&self.semaphore.0).give_back(&self.namespace, self.places);
         self.semaphore.hand_out();
     }
 }
@@ -242,11 +257,11 @@ mod tests {
         let mut queue = queue(3, &[("a", 2), ("b", 2), ("c", 2)]);
         assert_eq!(served(&mut queue), "abc");
         for namespace in ["b", "b", "a", "c", "d"] {
-            queue.give_back(&namespace.into());
+            queue.give_back(&namespace.into(), 1);
         }
         assert_eq!(served(&mut queue), "abc");
         for namespace in ["a", "b", "c"] {
-            queue.give_back(&namespace.into());
+            queue.give_back(&namespace.into(), 1);
         }
         assert!(queue.shares.is_empty() && queue.turns.is_empty() && queue.held == 0, "no entry is left: {queue:?}");
     }
@@ -301,5 +316,26 @@ mod tests {
         drop(goes);
         assert_ready!(stays.poll()).unwrap();
         assert!(lock(&semaphore.0).shares.is_empty());
+    }
+
+    #[test]
+    fn a_request_for_more_places_than_there_are_takes_all() {
+        let (semaphore, a) = (FairSemaphore::new(8), "a".into());
+        let all = semaphore.try_acquire(&a, usize::MAX).unwrap();
+        assert!(semaphore.try_acquire(&a, 1).is_none());
+        drop(all);
+        assert!(lock(&semaphore.0).shares.is_empty());
+    }
+
+    #[test]
+    fn a_namespace_that_takes_several_places_leaves_room_for_others() {
+        let (semaphore, [a, b]) = (FairSemaphore::new(8), ["a", "b"].map(Arc::from));
+        let mut held: Vec<Permit> = std::iter::from_fn(|| semaphore.try_acquire(&a, 2)).collect();
+        assert_eq!(held.len(), 3, "of 8 places");
+        let last = semaphore.try_acquire(&b, 2).unwrap();
+        held.pop();
+        assert!(semaphore.try_acquire(&a, 2).is_none(), "it would leave nothing free again");
+        drop(last);
+        assert!(semaphore.try_acquire(&a, 2).is_some());
     }
 }

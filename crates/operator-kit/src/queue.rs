@@ -242,7 +242,7 @@ impl State {
         let mut news = None;
         if let Some(ended) = self.active.remove(key) {
             metrics.done(ended.since, now);
-            self.ready.give_back(&key.namespace);
+            self.ready.give_back(&key.namespace, 1);
             news = ended.news.map(|trigger| (quiet_until, trigger));
         }
         if let Some((trigger, _)) = self.triggers.get(key) {

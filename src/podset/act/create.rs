@@ -80,7 +80,7 @@ pub async fn create(mut batch: Batch<'_>, mut creations: Vec<Creation>, state: &
     let needed = bytes * (1 + batch.at_once.min(creations.len()));
     let is_large = bytes > LARGEST_KEPT;
     // Held until the pods are created.
-    let room = if is_large { batch.context.templates.try_take(&batch.set.key.namespace, needed) } else { None };
+    let room = if is_large { batch.context.templates.try_acquire(&batch.set.key.namespace, needed) } else { None };
     if is_large && room.is_none() {
         former = None;
         done.has_failed = true;

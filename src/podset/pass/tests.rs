@@ -120,7 +120,7 @@ async fn a_large_template_is_read_once_for_all_pods_of_a_pass() {
         ["GET web", "POST controllerrevisions", "POST pods 100000 of 1", "POST pods 100000 of 1", "PATCH status"]
     );
     assert!(
-        play.controller.context.templates.try_take(&"default".into(), usize::MAX).is_some(),
+        play.controller.context.templates.try_acquire(&"default".into(), usize::MAX).is_some(),
         "nothing is held any more"
     );
 }
@@ -154,7 +154,7 @@ async fn a_template_outdated_during_its_read_creates_no_pod() {
 async fn a_set_without_room_for_its_template_waits_and_writes_its_status() {
     let play = Play::new(stored(1, 10, LARGE), stored(1, 10, LARGE), None);
     let context = &play.controller.context;
-    let others = context.templates.try_take(&"default".into(), usize::MAX).unwrap();
+    let others = context.templates.try_acquire(&"default".into(), usize::MAX).unwrap();
     let (asked, next) = play.pass().await;
     let Next::At(again) = next else { panic!("{next:?}") };
     assert_eq!(asked, ["PATCH status"]);

@@ -5,7 +5,6 @@
 
 mod connect;
 mod counted;
-mod fair_budget;
 mod reader;
 mod traced;
 mod writer;
@@ -16,7 +15,6 @@ use kube::Config;
 
 pub use self::{
     connect::{AGENT, Purpose, connect},
-    fair_budget::{FairBudget, Room},
     reader::{ReadError, Reader, response_error, status, with_version},
     writer::{Answer, WRITES_OF_A_NAMESPACE, Writer},
 };
