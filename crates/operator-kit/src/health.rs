@@ -41,34 +41,27 @@ pub struct Health {
 
 #[derive(Default)]
 struct State {
-    phase: Phase,
     readiness: BTreeMap<String, Check>,
     /// The loops, by name. A loop owns its beats, so that its check ends with it.
     loops: BTreeMap<String, Weak<Beats>>,
 }
 
-#[derive(Clone, Copy, Default)]
-enum Phase {
-    #[default]
-    Starting,
-    Working,
-    Ending,
-}
-
 impl Health {
     /// A starting process: live, and not ready before [`Health::started`].
     pub fn new(env: Env) -> Self {
-        Health { env, state: Arc::default() }
+        let health = Health { env, state: Arc::default() };
+        health.ready_when(PROCESS, || Err("the process is starting".to_owned()));
+        health
     }
 
     /// The start is over. From now on the checks decide whether the process is ready.
     pub fn started(&self) {
-        lock(&self.state).phase = Phase::Working;
+        self.ready_when(PROCESS, || Ok(()));
     }
 
     /// The process begins to end, and is no longer ready.
     pub fn ending(&self) {
-        lock(&self.state).phase = Phase::Ending;
+        self.ready_when(PROCESS, || Err("the process is ending: it takes no new work".to_owned()));
     }
 
     /// Adds a readiness check, or replaces the one of this name.
@@ -86,18 +79,9 @@ impl Health {
 
     /// The verdict of every readiness check.
     pub fn readiness(&self) -> Report {
-        let (phase, checks) = {
-            let state = lock(&self.state);
-            (state.phase, state.readiness.clone())
-        };
-        let process = match phase {
-            Phase::Starting => Err("the process is starting".to_owned()),
-            Phase::Working => Ok(()),
-            Phase::Ending => Err("the process is ending: it takes no new work".to_owned()),
-        };
-        let mut report: Report = checks.into_iter().map(|(name, check)| (name, check())).collect();
-        report.insert(PROCESS.to_owned(), process);
-        report
+        // The checks run without the lock, because a check may need it.
+        let checks = lock(&self.state).readiness.clone();
+        checks.into_iter().map(|(name, check)| (name, check())).collect()
     }
 
     /// The verdict of every liveness check.
