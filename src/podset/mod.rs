@@ -75,8 +75,7 @@ pub struct PodSetController {
 impl PodSetController {
     /// A controller that has seen nothing yet.
     pub fn new(parts: Parts) -> Self {
-        let synced = Synced::new(parts.scopes.len() * 2);
-        PodSetController { context: Context::new(parts), synced, take_over: TakeOver::default() }
+        PodSetController { context: Context::new(parts), synced: Synced::default(), take_over: TakeOver::default() }
     }
 
     /// The metrics of all sets.

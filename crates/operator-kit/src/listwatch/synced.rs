@@ -14,14 +14,13 @@ use super::source::Scope;
 use crate::{lock, object_key::ObjectKey};
 
 /// Becomes true once at least one scope has listed completely, and each other one has too or has failed. Clones share it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Synced {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
-    watches: usize,
     scopes: Mutex<BTreeMap<Scope, Watches>>,
     synced: watch::Sender<bool>,
 }
@@ -53,12 +52,8 @@ impl Watches {
 }
 
 impl Synced {
-    /// The state of this many watches, none of which has listed.
-    pub fn new(watches: usize) -> Self {
-        Synced { shared: Arc::new(Shared { watches, scopes: Mutex::default(), synced: watch::channel(false).0 }) }
-    }
-
-    /// Registers the watch of `what` in `scope`, which has not listed yet, and returns its state.
+    /// Registers the watch of `what` in `scope`, which has not listed yet, and returns its state. All watches of a controller must be
+    /// registered before the first of them begins.
     pub fn watch(&self, what: &'static str, scope: &Scope) -> Listing {
         let listing = Listing { synced: self.clone(), what, scope: scope.clone() };
         listing.set(State::Waits(format!("waiting for the first list of {what}")));
@@ -79,7 +74,7 @@ impl Synced {
     /// `Ok`, or why watches have not listed yet.
     pub fn verdict(&self) -> Result<(), String> {
         let scopes = lock(&self.shared.scopes);
-        if self.all_registered(&scopes) && scopes.values().all(Watches::are_listed) {
+        if !scopes.is_empty() && scopes.values().all(Watches::are_listed) {
             return Ok(());
         }
         // Watches of several namespaces mostly fail for the same reason.
@@ -94,11 +89,6 @@ impl Synced {
             return Err("the watches have not begun yet".to_owned());
         }
         Err(reasons.into_iter().collect::<Vec<_>>().join("; "))
-    }
-
-    /// Whether every watch is known here.
-    fn all_registered(&self, scopes: &BTreeMap<Scope, Watches>) -> bool {
-        scopes.values().map(|watches| watches.0.len()).sum::<usize>() == self.shared.watches
     }
 }
 
@@ -136,8 +126,7 @@ impl Listing {
         }
         let is_listed = state == State::Listed;
         watches.insert(self.what, state);
-        let is_synced = self.synced.all_registered(&scopes)
-            && scopes.values().any(Watches::are_listed)
+        let is_synced = scopes.values().any(Watches::are_listed)
             && scopes.values().all(|watches| watches.are_listed() || watches.have_failed());
         // Once synced, it stays so.
         synced.send_if_modified(|synced| {
@@ -153,7 +142,7 @@ mod tests {
 
     #[test]
     fn every_watch_must_have_listed() {
-        let synced = Synced::new(2);
+        let synced = Synced::default();
         let (pods, sets) = (synced.watch("pods", &None), synced.watch("podsets", &None));
         pods.listed();
         pods.listed();
@@ -164,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_scope_that_fails_stops_no_other() {
-        let synced = Synced::new(4);
+        let synced = Synced::default();
         let [here, there] = ["a", "b"].map(|namespace| Some(namespace.into()));
         let [pods, sets] = ["pods", "podsets"].map(|what| synced.watch(what, &here));
         let [others, other_sets] = ["pods", "podsets"].map(|what| synced.watch(what, &there));
@@ -190,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_scope_that_has_not_failed_yet_is_waited_for() {
-        let synced = Synced::new(2);
+        let synced = Synced::default();
         let [here, there] = ["a", "b"].map(|namespace| synced.watch("pods", &Some(namespace.into())));
         here.listed();
         assert!(!*synced.subscribe().borrow());
@@ -200,7 +189,7 @@ mod tests {
 
     #[test]
     fn an_unlisted_cache_says_why() {
-        let synced = Synced::new(3);
+        let synced = Synced::default();
         assert_eq!(synced.verdict(), Err("the watches have not begun yet".to_owned()));
         let (pods, sets) = (synced.watch("pods", &None), synced.watch("podsets", &Some("a".into())));
         let others = synced.watch("podsets", &Some("b".into()));

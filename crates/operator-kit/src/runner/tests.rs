@@ -61,7 +61,7 @@ fn idle(api_is_away: bool) -> (Arc<Idle>, Context, Listing, LeaderState) {
 
 fn idle_in(env: Env, api_is_away: bool) -> (Arc<Idle>, Context, Listing, LeaderState) {
     let metrics = Metrics::new(env.clone());
-    let synced = Synced::new(1);
+    let synced = Synced::default();
     let listing = synced.watch("things", &None);
     let queue = Queue::new(env.clone(), metrics.queue("idle"));
     let leader_state = LeaderState::vacant(env.clone());
