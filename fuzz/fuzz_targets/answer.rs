@@ -4,10 +4,12 @@
 
 use arbitrary::Arbitrary;
 use http::{Request, StatusCode};
+use k8s_openapi::api::core::v1::Pod as PodResource;
 use kube::core::Status;
 use leadership::answer::Proof;
 use libfuzzer_sys::fuzz_target;
 use operator_kit::{
+    ObjectKey,
     client::{Reader, response_error},
     text,
 };
@@ -72,9 +74,9 @@ fuzz_target!(|input: (u16, Body)| {
 
     let answer = bytes.clone();
     let answer = move |_: Request<_>| Some((code.as_u16(), vec![Ok(answer.clone().into())]));
-    let request = Request::get("/api/v1/namespaces/a/pods/web-pod12345").body(Vec::new()).expect("it is a request");
-    if let Ok(found) = run(async { Reader::new(client(answer), &http::Uri::default()).read_one::<Pod>(request).await })
-    {
+    let key = ObjectKey::new("a", "web-pod12345");
+    let read = async { Reader::new(client(answer), &http::Uri::default()).get::<PodResource, Pod>(&key).await };
+    if let Ok(found) = run(read) {
         let is_absent = serde_json::from_slice(&bytes).is_ok_and(|status: Status| {
             status.reason == "NotFound" && status.details.is_some_and(|details| details.name == "web-pod12345")
         });

@@ -118,7 +118,7 @@ impl Search {
     async fn list(&self) -> Result<Vec<Lease>, ReadError> {
         let these = ListParams::default().fields(&format!("metadata.name={}", self.name));
         let request = Request::new(Lease::url_path(&(), None)).list(&these).map_err(kube::Error::BuildRequest)?;
-        Ok(self.reader.read::<ObjectList<Lease>>(request).await?.items)
+        Ok(self.reader.read::<ObjectList<Lease>>(request, usize::MAX).await?.0.items)
     }
 
     /// Judges these Leases at `now`. `seen` keeps the first state of each, and its time, by namespace.

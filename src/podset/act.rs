@@ -30,7 +30,7 @@ use super::{
     set_state::SetState,
 };
 use crate::api::{self, PodSet};
-use operator_kit::{client::Answer, requests, text::in_full};
+use operator_kit::{client::Answer, requests};
 
 /// Carries out a plan.
 pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetState) -> Done {
@@ -87,9 +87,7 @@ async fn look(batch: Batch<'_>, looks: Vec<Look>, state: &mut SetState, done: &m
 ///
 /// The reason why it cannot be read.
 pub async fn read_set(context: &Context, set: &Set) -> Result<Option<Set>, String> {
-    let request = requests::get::<PodSet>(&set.key).map_err(|error| error.to_string())?;
-    let found: Option<Whole> = context.clients.read.read_one(request).await.map_err(|error| in_full(&error))?;
-    let found = found.map(|Whole(found)| found);
+    let found = context.clients.read.get::<PodSet, Whole>(&set.key).await?.map(|Whole(found)| found);
     context.set_answered(set, found.clone().map(Set::trimmed));
     Ok(found)
 }

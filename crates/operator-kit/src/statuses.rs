@@ -96,25 +96,14 @@ where
             Ok(object) => Applied::Written(Box::new(object)),
             Err(error) => Applied::Failed(in_full(&error)),
         },
-        Answer::Rejected(status) if matches!(status.code, 404 | 409) => match read_again::<K, W>(clients, key).await {
+        Answer::Rejected(status) if matches!(status.code, 404 | 409) => match clients.read.get::<K, W>(key).await {
             // The object has not changed, so the reason is another one: a webhook rejects its status, or its kind has none.
             Ok(Some(found)) if Some(found.version()) == version => Applied::Failed(in_words(&status)),
-            Ok(found) => Applied::Outdated(found),
+            Ok(found) => Applied::Outdated(found.map(Box::new)),
             Err(error) => Applied::Failed(error),
         },
         Answer::Rejected(status) | Answer::Unclear(status) => Applied::Failed(in_words(&status)),
         Answer::Unknown(error) | Answer::NotSent(error) => Applied::Failed(error),
         Answer::NotLeading => Applied::NotLeading,
     }
-}
-
-/// The current state of the object; `None`: it is gone.
-async fn read_again<K, W>(clients: &Clients, key: &ObjectKey) -> Result<Option<Box<W>>, String>
-where
-    K: Resource<DynamicType = ()>,
-    W: Watched,
-{
-    let request = requests::get::<K>(key).map_err(|error| error.to_string())?;
-    let found = clients.read.read_one(request).await.map_err(|error| in_full(&error))?;
-    Ok(found.map(Box::new))
 }

@@ -11,9 +11,7 @@ use crate::podset::{
     rejected_deletes::RejectedDeletes,
     rejection::{self, Rejection},
 };
-use operator_kit::{
-    ObjectKey, client::WRITES_OF_A_NAMESPACE, lock, log_once::warn_once, meta::Uid, requests, text::in_full,
-};
+use operator_kit::{ObjectKey, client::WRITES_OF_A_NAMESPACE, lock, log_once::warn_once, meta::Uid};
 
 /// The most requests of one set in flight. More would only wait in the writer, and delay other sets of the namespace.
 pub const AT_ONCE: usize = WRITES_OF_A_NAMESPACE;
@@ -100,11 +98,7 @@ impl<'a> Batch<'a> {
     where
         'a: 'b,
     {
-        let reader = &self.context.clients.read;
-        Box::pin(async move {
-            let request = requests::get::<PodResource>(key).map_err(|error| error.to_string())?;
-            reader.read_one(request).await.map_err(|error| in_full(&error))
-        })
+        Box::pin(self.context.clients.read.get::<PodResource, Pod>(key))
     }
 
     /// Changes the cache of pods.

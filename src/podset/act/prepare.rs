@@ -30,7 +30,7 @@ use operator_kit::{
     log_once::warn_once,
     meta::{Meta, Uid},
     requests,
-    text::{cut, in_full, in_words},
+    text::{cut, in_words},
 };
 
 /// A ControllerRevision of a set.
@@ -203,8 +203,7 @@ fn is_owned(metadata: &Meta, set: &Uid) -> bool {
 }
 
 async fn read(batch: Batch<'_>, revision: Revision) -> Result<Option<Stored>, String> {
-    let request = requests::get::<ControllerRevision>(&key(batch.set, revision)).map_err(|error| error.to_string())?;
-    batch.context.clients.read.read_one(request).await.map_err(|error| in_full(&error))
+    batch.context.clients.read.get::<ControllerRevision, Stored>(&key(batch.set, revision)).await
 }
 
 /// After a change back to a former template, its ControllerRevision is the newest.

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Uri};
-use kube::{Client, client::Body, core::Status};
+use kube::{Client, Resource, client::Body, core::Status};
 use serde::de::DeserializeOwned;
 
 use super::traced::{Destination, Traced};
 use crate::{
+    ObjectKey,
     budget::Budget,
     listwatch::Watched,
+    requests,
     text::{in_full, in_words},
 };
 use leadership::answer::is_absent;
@@ -82,21 +84,12 @@ impl Reader {
         Reader { client, destination: Destination::new(url), budget: Budget::default() }
     }
 
-    /// Reads one answer.
-    ///
-    /// # Errors
-    ///
-    /// If the API server is not reached, does not answer in time, or returns an error.
-    pub async fn read<T: DeserializeOwned>(&self, request: Request<Vec<u8>>) -> Result<T, ReadError> {
-        Ok(self.read_page(request, usize::MAX).await?.0)
-    }
-
     /// Reads one answer of at most `max_bytes`. Returns it with its size in bytes.
     ///
     /// # Errors
     ///
-    /// As [`Reader::read`], and if the answer is larger.
-    pub async fn read_page<T: DeserializeOwned>(
+    /// If the API server is not reached, does not answer in time, or returns an error, and if the answer is larger.
+    pub async fn read<T: DeserializeOwned>(
         &self,
         mut request: Request<Vec<u8>>,
         max_bytes: usize,
@@ -135,17 +128,21 @@ impl Reader {
         }
     }
 
-    /// Reads one object; `None` if it does not exist.
+    /// Reads one object, consistently; `None` if it does not exist.
     ///
     /// # Errors
     ///
-    /// As [`Reader::read`], and if the response has no resourceVersion.
-    pub async fn read_one<T: Watched>(&self, request: Request<Vec<u8>>) -> Result<Option<T>, ReadError> {
-        let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        match self.read(request).await {
-            Ok(object) => Ok(Some(with_version(object).map_err(kube::Error::SerdeError)?)),
-            Err(ReadError::Api(kube::Error::Api(status))) if is_absent(&status, &name) => Ok(None),
-            Err(error) => Err(error),
+    /// The reason why it cannot be read; also if the response has no resourceVersion.
+    pub async fn get<K, W>(&self, key: &ObjectKey) -> Result<Option<W>, String>
+    where
+        K: Resource<DynamicType = ()>,
+        W: Watched,
+    {
+        let request = requests::get::<K>(key).map_err(|error| error.to_string())?;
+        match self.read(request, usize::MAX).await {
+            Ok((object, _)) => with_version(object).map(Some).map_err(|error| in_full(&kube::Error::SerdeError(error))),
+            Err(ReadError::Api(kube::Error::Api(status))) if is_absent(&status, &key.name) => Ok(None),
+            Err(error) => Err(in_full(&error)),
         }
     }
 
@@ -161,6 +158,7 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Pod;
     use serde::Deserialize;
     use serde_json::json;
 
@@ -179,14 +177,14 @@ mod tests {
     }
 
     /// Reads the pod `web-1` and gets this response.
-    async fn read(code: u16, body: &str) -> Result<Option<Object>, ReadError> {
+    async fn read(code: u16, body: &str) -> Result<Option<Object>, String> {
         let body = body.to_owned();
         let service = tower::service_fn(move |_: Request<Body>| {
             let answer = Response::builder().status(code).body(Body::from(body.clone().into_bytes()));
             std::future::ready(answer)
         });
         let reader = Reader::new(Client::new(service, "default"), &http::Uri::default());
-        reader.read_one(Request::get("/api/v1/namespaces/a/pods/web-1").body(Vec::new()).unwrap()).await
+        reader.get::<Pod, _>(&ObjectKey::new("a", "web-1")).await
     }
 
     #[tokio::test]
@@ -220,7 +218,7 @@ mod tests {
     #[tokio::test]
     async fn a_foreign_response_is_cut_in_the_error() {
         let page = format!("<html>\n<body>{}", "no gateway ".repeat(1000));
-        let text = in_full(&read(502, &page).await.unwrap_err());
+        let text = read(502, &page).await.unwrap_err();
         assert!(text.starts_with("502 Bad Gateway: <html> <body>no gateway no gateway") && text.len() < 250, "{text}");
     }
 }

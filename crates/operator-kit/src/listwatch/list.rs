@@ -82,11 +82,11 @@ async fn read_page<T: Watched>(
     let again = params.continue_token.is_some().then(|| page.clone());
     // A page of one object cannot shrink, so it has no limit.
     let max_bytes = if params.limit == Some(1) { usize::MAX } else { LARGE };
-    match (reader.read_page(page, max_bytes).await, again) {
+    match (reader.read(page, max_bytes).await, again) {
         // There may be hundreds of pages, and a failure would begin with the first one again.
         (Err(error), Some(again)) if is_transient(&error) => {
             tokio::time::sleep(PAGE_RETRY).await;
-            reader.read_page(again, max_bytes).await
+            reader.read(again, max_bytes).await
         }
         (page, _) => page,
     }
