@@ -1,8 +1,6 @@
 //! Builds the requests of controllers, except watches and lists. It sends none. Each function fails if the key makes no valid path, or the
 //! body cannot be encoded.
 
-use std::borrow::Cow;
-
 use http::{
     Request,
     header::{ACCEPT, CONTENT_TYPE},
@@ -83,19 +81,13 @@ pub fn apply_status<K: Resource<DynamicType = ()>>(
 ) -> Built {
     let request = Request::patch(format!("{}/status?fieldManager={OPERATOR}&force=true", object::<K>(key)));
     let version = version.map(|version| version.to_string());
-    let metadata = json!({ "name": key.name, "namespace": key.namespace, "uid": uid, "resourceVersion": version });
-    let body = Applied { api_version: K::api_version(&()), kind: K::kind(&()), metadata, status };
+    let body = json!({
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
+        "metadata": { "name": key.name, "namespace": key.namespace, "uid": uid, "resourceVersion": version },
+        "status": serde_json::to_value(status).map_err(request::Error::SerializeBody)?,
+    });
     with_body(request, "application/apply-patch+yaml", &body)
-}
-
-/// The parts of an object that a status apply sends.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Applied<'a, S> {
-    api_version: Cow<'static, str>,
-    kind: Cow<'static, str>,
-    metadata: Value,
-    status: &'a S,
 }
 
 #[cfg(test)]
