@@ -29,17 +29,16 @@ pub struct MyCustomResourceSpec {
 
 /// The observed state of a MyCustomResource.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct MyCustomResourceStatus {
     /// Whether at least one pod of this name exists, in any phase.
-    #[serde(rename = "Healthy", default)]
+    #[serde(rename = "Healthy")]
     pub healthy: bool,
     /// The generation of the spec that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i64")]
     pub observed_generation: Option<i64>,
     /// Ready is True when the status is up to date. Its reason is FriendFound or FriendMissing.
-    #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }

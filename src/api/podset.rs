@@ -53,10 +53,10 @@ use super::{LABEL_REVISION, pod_spec};
         priority = 1
     ),
     validation = name_rule(),
-    validation = label_rule("app", "self.metadata.name", "the name of the PodSet"),
-    validation = label_rule("version", "'v0.1'", "'v0.1'"),
-    validation = label_rule("app.kubernetes.io/managed-by", "'podset-operator'", "'podset-operator'"),
-    validation = revision_label_rule(),
+    validation = label_rule("app", Some(("self.metadata.name", "the name of the PodSet"))),
+    validation = label_rule("version", Some(("'v0.1'", "'v0.1'"))),
+    validation = label_rule("app.kubernetes.io/managed-by", Some(("'podset-operator'", "'podset-operator'"))),
+    validation = label_rule(LABEL_REVISION, None),
     validation = deadline_rule()
 )]
 #[serde(rename_all = "camelCase")]
@@ -107,13 +107,12 @@ pub enum PodReplacementPolicy {
 /// How a change of the template reaches the pods.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[schemars(inline)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct UpdateStrategy {
     /// RollingUpdate: pods of former templates are replaced, step by step. OnDelete: they stay until something else ends them.
-    #[serde(default, rename = "type")]
+    #[serde(rename = "type")]
     pub type_: UpdateStrategyType,
     /// The settings of RollingUpdate.
-    #[serde(default)]
     pub rolling_update: RollingUpdate,
 }
 
@@ -182,57 +181,49 @@ pub struct PodTemplateMetadata {
 
 /// The observed state of a PodSet.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct PodSetStatus {
     /// The names of the pods in availableReplicas, sorted.
-    #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub pod_names: Vec<Arc<str>>,
     /// Pods of this set that are Pending or Running and not being deleted, ready or not. minReadySeconds does not matter here.
-    #[serde(default)]
     pub available_replicas: i32,
     /// Pods in availableReplicas whose condition Ready is True.
-    #[serde(default)]
     pub ready_replicas: i32,
     /// Pods of this set that are being deleted and have not finished. With TerminationStarted, the number may be too high until it is 0.
-    #[serde(default)]
     pub terminating_replicas: i32,
     /// Pods in availableReplicas that have the template of the spec.
-    #[serde(default)]
     pub updated_replicas: i32,
     /// Pods in updatedReplicas that are ready.
-    #[serde(default)]
     pub updated_ready_replicas: i32,
     /// Pods in updatedReplicas that have been ready for minReadySeconds.
-    #[serde(default)]
     pub updated_available_replicas: i32,
     /// The last revision with which all pods were available, a value of the label controller-revision-hash. During a rollout, this is the
     /// former template. Absent until all pods have been available once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub current_revision: Option<Arc<str>>,
     /// The revision of the template in the spec.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub update_revision: Option<Arc<str>>,
     /// How often the name of a new ControllerRevision was taken by one with other content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i32")]
     pub collision_count: Option<i32>,
     /// The generation of the spec that this status describes. During a scale-down it is the former one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i64")]
     pub observed_generation: Option<i64>,
     /// The labels of the set, for `kubectl scale` and autoscalers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub selector: Option<String>,
     /// Ready is always present. Reconciling, Stalled and ReplicaFailure are present while they are True.
-    #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The installation that wrote this status: namespace and name of its Lease, or the identity of a process without leader election.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub written_by: Option<Arc<str>>,
 }
@@ -319,29 +310,22 @@ fn deadline_rule() -> Rule {
         .message("progressDeadlineSeconds must be greater than minReadySeconds, or every rollout would miss it")
 }
 
-/// The operator computes this label from the template.
-fn revision_label_rule() -> Rule {
+/// A template may repeat a label of the set, but not contradict it. `value` is the value of the label, in CEL and in words. `None`: the
+/// operator computes it from the template, which must not have the label.
+fn label_rule(label: &str, value: Option<(&str, &str)>) -> Rule {
     let labels = "self.spec.template.metadata.labels";
+    let (or_same, or_remedy) = match value {
+        Some((value, in_words)) => {
+            (format!(" || {labels}['{label}'] == {value}"), format!(", or set it to {in_words}"))
+        }
+        None => (String::new(), String::new()),
+    };
     Rule::new(format!(
         "!has(self.spec.template) || !has(self.spec.template.metadata) || !has({labels}) || \
-         !('{LABEL_REVISION}' in {labels})"
+         !('{label}' in {labels}){or_same}"
     ))
     .field_path(".spec.template.metadata.labels")
     .message(Message::Message(format!(
-        "the label {LABEL_REVISION} belongs to the set: leave it out of spec.template.metadata.labels"
-    )))
-}
-
-/// A template may repeat a label of the set, but not contradict it.
-fn label_rule(label: &str, value: &str, value_in_words: &str) -> Rule {
-    let labels = "self.spec.template.metadata.labels";
-    Rule::new(format!(
-        "!has(self.spec.template) || !has(self.spec.template.metadata) || !has({labels}) || \
-         !('{label}' in {labels}) || {labels}['{label}'] == {value}"
-    ))
-    .field_path(".spec.template.metadata.labels")
-    .message(Message::Message(format!(
-        "the label {label} belongs to the set: leave it out of spec.template.metadata.labels, or set it to \
-         {value_in_words}"
+        "the label {label} belongs to the set: leave it out of spec.template.metadata.labels{or_remedy}"
     )))
 }
