@@ -44,8 +44,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// Reads the files of a Secret of type kubernetes.io/tls.
-    fn read(folder: &Path) -> Result<Self, CertificateError> {
+    /// Reads the files of a Secret of type kubernetes.io/tls. Returns also the configuration that serves them.
+    fn read(folder: &Path) -> Result<(Self, Arc<ServerConfig>), CertificateError> {
         let path = folder.join("tls.crt");
         let chain = CertificateDer::pem_file_iter(&path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let chain = match chain {
@@ -55,7 +55,9 @@ impl Pair {
         let chain = chain.map_err(|error| CertificateError::File(path, error))?;
         let path = folder.join("tls.key");
         let key = PrivateKeyDer::from_pem_file(&path).map_err(|error| CertificateError::File(path, error))?;
-        Ok(Pair { chain, key })
+        let pair = Pair { chain, key };
+        let config = pair.config().map_err(|error| CertificateError::Pair(folder.to_owned(), error))?;
+        Ok((pair, config))
     }
 
     fn config(&self) -> Result<Arc<ServerConfig>, rustls::Error> {
@@ -86,8 +88,8 @@ pub struct Files {
 impl Files {
     /// Reads the certificate in a folder. The receiver holds the latest one that [`Files::keep_fresh`] could read.
     pub fn open(folder: &Path) -> Result<(Self, watch::Receiver<Arc<ServerConfig>>), CertificateError> {
-        let served = Pair::read(folder)?;
-        let (config, current) = watch::channel(usable(folder, &served)?);
+        let (served, config) = Pair::read(folder)?;
+        let (config, current) = watch::channel(config);
         Ok((Files { folder: folder.to_owned(), served, config }, current))
     }
 
@@ -95,10 +97,15 @@ impl Files {
     pub async fn keep_fresh(mut self, stop: CancellationToken) {
         let mut logged = LogOnce::default();
         while stop.run_until_cancelled(sleep(RELOAD_INTERVAL)).await.is_some() {
-            match self.refresh().await {
-                Ok(is_new) => {
+            let folder = self.folder.clone();
+            // A hanging file system must not block the servers.
+            let Ok(read) = tokio::task::spawn_blocking(move || Pair::read(&folder)).await else { continue };
+            match read {
+                Ok((pair, config)) => {
                     logged.forget();
-                    if is_new {
+                    if pair != self.served {
+                        self.served = pair;
+                        self.config.send_replace(config);
                         info!(folder = %self.folder.display(), "reloaded the certificate of the metrics");
                     }
                 }
@@ -111,26 +118,6 @@ impl Files {
             }
         }
     }
-
-    /// Reads the files, and returns whether they have changed.
-    async fn refresh(&mut self) -> Result<bool, CertificateError> {
-        let folder = self.folder.clone();
-        // A hanging file system must not block the servers.
-        let Ok(pair) = tokio::task::spawn_blocking(move || Pair::read(&folder)).await else {
-            return Ok(false);
-        };
-        let pair = pair?;
-        if pair == self.served {
-            return Ok(false);
-        }
-        self.config.send_replace(usable(&self.folder, &pair)?);
-        self.served = pair;
-        Ok(true)
-    }
-}
-
-fn usable(folder: &Path, pair: &Pair) -> Result<Arc<ServerConfig>, CertificateError> {
-    pair.config().map_err(|error| CertificateError::Pair(folder.to_owned(), error))
 }
 
 #[cfg(test)]
