@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode, Uri};
+use http::{Request, StatusCode, Uri};
 use kube::{Client, Resource, client::Body, core::Status};
 use serde::de::DeserializeOwned;
 
@@ -18,6 +18,9 @@ use leadership::answer::is_absent;
 
 /// The timeout of a read that is not a watch.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many bytes of an error are read.
+const MAX_ERROR_BYTES: usize = 64 * 1024;
 
 /// How many characters of an error that is not a Status are shown.
 const SHOWN_CHARACTERS: usize = 200;
@@ -96,16 +99,13 @@ impl Reader {
     ) -> Result<(T, usize), ReadError> {
         let traced = Traced::read(&mut request, &self.destination);
         let exchange = async {
-            let (head, body) = self.ask(request).await?.into_parts();
+            let body = self.ask(request).await?;
             let (body, _room) = self.budget.collect(body, max_bytes).await?;
-            match head.status {
-                _ if body.len() > max_bytes => Err(ReadError::TooLarge(max_bytes)),
-                status if status.is_success() => {
-                    let answer = serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?;
-                    Ok((answer, body.len()))
-                }
-                status => Err(response_error(status, &body).into()),
+            if body.len() > max_bytes {
+                return Err(ReadError::TooLarge(max_bytes));
             }
+            let answer = serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?;
+            Ok((answer, body.len()))
         };
         match tokio::time::timeout(READ_TIMEOUT, exchange).await {
             Ok(Ok(answer)) => {
@@ -146,18 +146,25 @@ impl Reader {
         }
     }
 
-    /// Sends a request whose response is read as it arrives, as for a watch. It has no timeout and no span.
+    /// Sends a request whose answer is read as it arrives, as for a watch. It has no timeout and no span.
     ///
     /// # Errors
     ///
-    /// If the API server is not reached.
-    pub async fn ask(&self, request: Request<Vec<u8>>) -> kube::Result<Response<Body>> {
-        self.client.send(request.map(Body::from)).await
+    /// If the API server is not reached, or returns an error.
+    pub async fn ask(&self, request: Request<Vec<u8>>) -> kube::Result<Body> {
+        let (head, body) = self.client.send(request.map(Body::from)).await?.into_parts();
+        if head.status.is_success() {
+            return Ok(body);
+        }
+        // If the body breaks off, the code still says enough.
+        let (body, _room) = self.budget.collect(body, MAX_ERROR_BYTES).await.unwrap_or_default();
+        Err(response_error(head.status, &body))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use http::Response;
     use k8s_openapi::api::core::v1::Pod;
     use serde::Deserialize;
     use serde_json::json;

@@ -4,34 +4,27 @@
 
 use std::{future::ready, io};
 
-use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, TryStreamExt};
 use http::Request;
 use http_body_util::BodyExt;
-use kube::{client::Body, core::WatchEvent};
+use kube::core::WatchEvent;
 use tokio_util::{
     codec::{FramedRead, LinesCodec, LinesCodecError},
     io::StreamReader,
 };
 
 use super::source::Watched;
-use crate::client::{Reader, response_error, status};
+use crate::client::{Reader, status};
 
 /// The longest line. etcd stores at most a few MiB for an object.
 const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
-
-/// How many bytes of an error response are read.
-const MAX_ERROR_BYTES: usize = 64 * 1024;
 
 /// Requests a watch, and returns its events.
 pub async fn events<T: Watched>(
     reader: &Reader,
     request: Request<Vec<u8>>,
 ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<T>>> + Unpin + use<T>> {
-    let (head, body) = reader.ask(request).await?.into_parts();
-    if !head.status.is_success() {
-        return Err(response_error(head.status, &beginning(body).await));
-    }
+    let body = reader.ask(request).await?;
     let bytes = StreamReader::new(body.into_data_stream().map_err(io::Error::other));
     let lines = FramedRead::new(bytes, LinesCodec::new_with_max_length(MAX_LINE_BYTES))
         .try_filter(|line| ready(!line.is_empty()));
@@ -58,26 +51,16 @@ fn event<T: Watched>(line: Result<String, LinesCodecError>) -> Option<kube::Resu
     }
 }
 
-/// The beginning of a body.
-async fn beginning(mut body: Body) -> Bytes {
-    let mut bytes = BytesMut::new();
-    while bytes.len() < MAX_ERROR_BYTES
-        && let Some(Ok(frame)) = body.frame().await
-    {
-        bytes.extend(frame.into_data().ok());
-    }
-    bytes.freeze()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use futures::stream;
     use http::Response;
     use http_body_util::StreamBody;
     use hyper::body::Frame;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-    use kube::{Client, core::Status};
+    use kube::{Client, client::Body, core::Status};
     use serde::Deserialize;
     use tower::BoxError;
 
@@ -237,7 +220,7 @@ mod tests {
             (429, &["Too many requests, please ", "try again later.\n"], "Too many requests, please try again later."),
             (502, &["<html>\n  <h1>Bad Gateway</h1>\n</html>\n"], "<html> <h1>Bad Gateway</h1> </html>"),
             (503, &[r#"{"message":"overloaded"}"#], r#"{"message":"overloaded"}"#),
-            (503, &["upstream ", "broken"], "upstream"),
+            (503, &["upstream ", "broken"], "without a reason"),
             (504, &[], "without a reason"),
         ];
         for (code, pieces, message) in cases {
