@@ -8,25 +8,12 @@ use kube::{
 use crate::{api, cli::RunArgs};
 use operator_kit::text::in_full;
 
-/// Why there is no cluster to work on.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    #[error("{by}: {why}")]
-    Kubeconfig { by: String, why: String },
-    #[error("--context {0}: the kubeconfig has no context of that name")]
-    Context(String),
-    #[error("no cluster to work on: give --kubeconfig, set KUBECONFIG, or run in a pod: {0}")]
-    NoCluster(String),
-    #[error("the pod's ServiceAccount cannot be used: {0}; is automountServiceAccountToken false?")]
-    Pod(String),
-}
-
 /// The cluster to work on, and whether it comes from a kubeconfig. If not, this process runs in a pod of it.
 ///
 /// # Errors
 ///
 /// When none can be found, the kubeconfig cannot be read, it has no such context, or the address of the server is not a URL.
-pub async fn config(arguments: &RunArgs) -> Result<(Config, bool), ConfigError> {
+pub async fn config(arguments: &RunArgs) -> Result<(Config, bool), String> {
     let context = arguments.context.as_ref();
     // If a kubeconfig that the user named cannot be used, no other one is tried.
     let (by, kubeconfig) = if let Some(file) = &arguments.kubeconfig {
@@ -39,10 +26,10 @@ pub async fn config(arguments: &RunArgs) -> Result<(Config, bool), ConfigError> 
     let options = KubeConfigOptions { context: context.cloned(), ..KubeConfigOptions::default() };
     let config = async { Config::from_custom_kubeconfig(kubeconfig?, &options).await };
     match (config.await, by) {
-        (Ok(config), by) if config.cluster_url.scheme().is_none() => Err(ConfigError::Kubeconfig {
-            by: by.unwrap_or_else(|| "~/.kube/config".to_owned()),
-            why: format!("the server {:?} must begin with https:// or http://", config.cluster_url.to_string()),
-        }),
+        (Ok(config), by) if config.cluster_url.scheme().is_none() => {
+            let (by, server) = (by.unwrap_or_else(|| "~/.kube/config".to_owned()), config.cluster_url.to_string());
+            Err(format!("{by}: the server {server:?} must begin with https:// or http://"))
+        }
         (Ok(mut config), _) => {
             // As in kubectl.
             if config.default_namespace.is_empty() {
@@ -50,12 +37,20 @@ pub async fn config(arguments: &RunArgs) -> Result<(Config, bool), ConfigError> 
             }
             Ok((config, true))
         }
-        (Err(KubeconfigError::LoadContext(name)), _) if context.is_some() => Err(ConfigError::Context(name)),
-        (Err(error), Some(by)) => Err(ConfigError::Kubeconfig { by, why: shown(&error) }),
+        (Err(KubeconfigError::LoadContext(name)), _) if context.is_some() => {
+            Err(format!("--context {name}: the kubeconfig has no context of that name"))
+        }
+        (Err(error), Some(by)) => Err(format!("{by}: {}", shown(&error))),
         (Err(error), None) => match Config::incluster() {
             Ok(config) => Ok((config, false)),
-            Err(in_cluster) if operator_kit::is_in_pod() => Err(ConfigError::Pod(in_full(&in_cluster))),
-            Err(_) => Err(ConfigError::NoCluster(shown(&error))),
+            Err(in_cluster) if operator_kit::is_in_pod() => {
+                let why = in_full(&in_cluster);
+                Err(format!("the pod's ServiceAccount cannot be used: {why}; is automountServiceAccountToken false?"))
+            }
+            Err(_) => {
+                let why = shown(&error);
+                Err(format!("no cluster to work on: give --kubeconfig, set KUBECONFIG, or run in a pod: {why}"))
+            }
         },
     }
 }
@@ -92,7 +87,7 @@ mod tests {
     }
 
     /// The host and the namespace that these flags lead to.
-    async fn found(flags: &[&str]) -> Result<(String, String), ConfigError> {
+    async fn found(flags: &[&str]) -> Result<(String, String), String> {
         let Command::Run(arguments) = Cli::read(["podset-operator"].iter().chain(flags)).unwrap().into_command() else {
             unreachable!("the flags are those of run")
         };
@@ -118,12 +113,12 @@ mod tests {
             (&[&good, "--context=typo"], "--context typo: the kubeconfig has no context of that name"),
         ] {
             let error = found(flags).await.unwrap_err();
-            assert!(error.to_string().starts_with(named), "{flags:?}: {error}");
-            assert_eq!(StartError::from(error).exit_code(), 2);
+            assert!(error.starts_with(named), "{flags:?}: {error}");
+            assert_eq!(StartError::Config(error).exit_code(), 2);
         }
         let broken = file("users: [{user: {token: top-secret}}]\nclusters: [\ncontexts: []");
         let flag = format!("--kubeconfig={}", broken.path().display());
-        let error = in_full(&found(&[&flag]).await.unwrap_err());
+        let error = found(&[&flag]).await.unwrap_err();
         assert!(error.contains("line ") && !error.contains("top-secret"), "{error}");
     }
 }

@@ -31,7 +31,6 @@ use crate::{
     cli::{Cli, Command, RunArgs, WrongTimes},
     podset,
 };
-use config::ConfigError;
 use leadership::{Candidate, ConnectError, KubeLeaderElection, LeaderState, Leadership, Timing, env::Env};
 use operator_kit::{
     client::{self, Clients, Purpose},
@@ -57,8 +56,8 @@ const SERVERS_END: Duration = Duration::from_secs(3);
 enum StartError {
     #[error(transparent)]
     Times(#[from] WrongTimes),
-    #[error(transparent)]
-    Config(#[from] ConfigError),
+    #[error("{0}")]
+    Config(String),
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
@@ -189,7 +188,7 @@ impl Manager {
         stop: &CancellationToken,
     ) -> Result<Self, StartError> {
         let timing = arguments.timing()?;
-        let (config, is_outside) = config::config(arguments).await?;
+        let (config, is_outside) = config::config(arguments).await.map_err(StartError::Config)?;
         let metrics = Metrics::new(env.clone());
         let leader_state = arguments.leader_elect.then(|| LeaderState::vacant(env.clone()));
         let leadership = leader_state.as_ref().map_or_else(|| Leadership::always(env.clone()), LeaderState::leadership);

@@ -8,6 +8,8 @@ use std::{
 use socket2::SockRef;
 use tokio::net::TcpListener;
 
+use super::ServeError;
+
 /// Where to serve.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum BindAddress {
@@ -42,16 +44,6 @@ impl BindAddress {
     }
 }
 
-/// Listening on an address failed.
-#[derive(Debug, thiserror::Error)]
-#[error("{flag}: cannot listen on {host}:{port}: {source}; give another address, or 0 to turn it off")]
-pub struct BindError {
-    flag: &'static str,
-    host: String,
-    port: u16,
-    source: io::Error,
-}
-
 #[derive(Debug)]
 pub struct Listener {
     pub socket: TcpListener,
@@ -61,11 +53,14 @@ pub struct Listener {
 
 impl Listener {
     /// Listens with a queue for `backlog` connections. Returns `None` if the address is off.
-    pub async fn bind(flag: &'static str, address: &BindAddress, backlog: i32) -> Result<Option<Self>, BindError> {
+    pub async fn bind(flag: &str, address: &BindAddress, backlog: i32) -> Result<Option<Self>, ServeError> {
         let BindAddress::At { host, port } = address else {
             return Ok(None);
         };
-        let failed = |source| BindError { flag, host: host.clone(), port: *port, source };
+        let failed = |error: io::Error| {
+            let remedy = "give another address, or 0 to turn it off";
+            ServeError::Bind(format!("{flag}: cannot listen on {host}:{port}: {error}; {remedy}"))
+        };
         // No host means all addresses. An IPv6 socket also accepts IPv4.
         let name = if host.is_empty() { "::" } else { host.as_str() };
         let socket = match TcpListener::bind((name, *port)).await {

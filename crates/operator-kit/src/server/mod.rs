@@ -28,8 +28,7 @@ use leadership::env::Env;
 use listener::Listener;
 use tls::Files;
 
-pub use listener::{BindAddress, BindError};
-pub use tls::CertificateError;
+pub use listener::BindAddress;
 
 /// The listen queue of the probes. They are served as fast as they come: a response is cheap, and a failed probe restarts the pod.
 const PROBES_WAITING: i32 = 1024;
@@ -57,11 +56,11 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// Listening on an address failed.
-    #[error(transparent)]
-    Bind(#[from] BindError),
+    #[error("{0}")]
+    Bind(String),
     /// There is no usable certificate.
-    #[error(transparent)]
-    Certificate(#[from] CertificateError),
+    #[error("{0}")]
+    Certificate(String),
 }
 
 /// Running servers.
@@ -118,11 +117,11 @@ impl Servers {
             }
             (None, false) => None,
             (Some(folder), true) => {
-                let (files, tls) = Files::open(folder)?;
+                let (files, tls) = Files::open(folder).map_err(ServeError::Certificate)?;
                 self.tasks.spawn(files.keep_fresh(self.stop.clone()));
                 Some(tls)
             }
-            (None, true) => Some(watch::channel(tls::self_signed()?).1),
+            (None, true) => Some(watch::channel(tls::self_signed().map_err(ServeError::Certificate)?).1),
         };
         info!(address = %listener.address, secure = options.is_secure, "serving metrics");
         self.metrics = Some(listener.address);

@@ -20,23 +20,6 @@ use crate::log_once::LogOnce;
 /// How often the files are read. A kubelet updates a mounted Secret about once a minute.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Why there is no usable certificate.
-#[derive(Debug, thiserror::Error)]
-pub enum CertificateError {
-    /// A file cannot be read, or is not in PEM format.
-    #[error("--metrics-cert-path: cannot use {path}: {1}; give a folder with tls.crt and tls.key in PEM format", path = .0.display())]
-    File(PathBuf, pem::Error),
-    /// The certificate and the key do not match, or their kind is not supported.
-    #[error("--metrics-cert-path: tls.crt and tls.key in {folder} cannot be used together: {1}", folder = .0.display())]
-    Pair(PathBuf, rustls::Error),
-    /// No certificate can be generated.
-    #[error("cannot generate a certificate for the metrics: {0}; give one with --metrics-cert-path")]
-    SelfSigned(#[from] rcgen::Error),
-    /// TLS cannot be set up.
-    #[error("cannot serve the metrics over TLS: {0}")]
-    Tls(#[from] rustls::Error),
-}
-
 #[derive(Debug, PartialEq)]
 struct Pair {
     chain: Vec<CertificateDer<'static>>,
@@ -45,19 +28,37 @@ struct Pair {
 
 impl Pair {
     /// Reads the files of a Secret of type kubernetes.io/tls. Returns also the configuration that serves them.
-    fn read(folder: &Path) -> Result<(Self, Arc<ServerConfig>), CertificateError> {
+    fn read(folder: &Path) -> Result<(Self, Arc<ServerConfig>), String> {
+        let unusable = |path: &Path, error| {
+            let path = path.display();
+            format!(
+                "--metrics-cert-path: cannot use {path}: {error}; give a folder with tls.crt and tls.key in PEM format"
+            )
+        };
         let path = folder.join("tls.crt");
         let chain = CertificateDer::pem_file_iter(&path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let chain = match chain {
             Ok(chain) if chain.is_empty() => Err(pem::Error::NoItemsFound),
             chain => chain,
         };
-        let chain = chain.map_err(|error| CertificateError::File(path, error))?;
+        let chain = chain.map_err(|error| unusable(&path, error))?;
         let path = folder.join("tls.key");
-        let key = PrivateKeyDer::from_pem_file(&path).map_err(|error| CertificateError::File(path, error))?;
+        let key = PrivateKeyDer::from_pem_file(&path).map_err(|error| unusable(&path, error))?;
         let pair = Pair { chain, key };
-        let config = pair.config().map_err(|error| CertificateError::Pair(folder.to_owned(), error))?;
+        let config = pair.config().map_err(|error| {
+            let folder = folder.display();
+            format!("--metrics-cert-path: tls.crt and tls.key in {folder} cannot be used together: {error}")
+        })?;
         Ok((pair, config))
+    }
+
+    fn self_signed() -> Result<Self, rcgen::Error> {
+        let names = ["podset-operator", "localhost", "127.0.0.1", "::1"].map(str::to_owned);
+        let mut made = rcgen::CertificateParams::new(names)?;
+        made.distinguished_name.push(rcgen::DnType::CommonName, "podset-operator");
+        let key = rcgen::KeyPair::generate()?;
+        let chain = vec![made.self_signed(&key)?.der().clone()];
+        Ok(Pair { chain, key: key.into() })
     }
 
     fn config(&self) -> Result<Arc<ServerConfig>, rustls::Error> {
@@ -69,13 +70,11 @@ impl Pair {
     }
 }
 
-pub fn self_signed() -> Result<Arc<ServerConfig>, CertificateError> {
-    let names = ["podset-operator", "localhost", "127.0.0.1", "::1"].map(str::to_owned);
-    let mut made = rcgen::CertificateParams::new(names)?;
-    made.distinguished_name.push(rcgen::DnType::CommonName, "podset-operator");
-    let key = rcgen::KeyPair::generate()?;
-    let chain = vec![made.self_signed(&key)?.der().clone()];
-    Ok(Pair { chain, key: key.into() }.config()?)
+pub fn self_signed() -> Result<Arc<ServerConfig>, String> {
+    let pair = Pair::self_signed().map_err(|error| {
+        format!("cannot generate a certificate for the metrics: {error}; give one with --metrics-cert-path")
+    })?;
+    pair.config().map_err(|error| format!("cannot serve the metrics over TLS: {error}"))
 }
 
 #[derive(Debug)]
@@ -87,7 +86,7 @@ pub struct Files {
 
 impl Files {
     /// Reads the certificate in a folder. The receiver holds the latest one that [`Files::keep_fresh`] could read.
-    pub fn open(folder: &Path) -> Result<(Self, watch::Receiver<Arc<ServerConfig>>), CertificateError> {
+    pub fn open(folder: &Path) -> Result<(Self, watch::Receiver<Arc<ServerConfig>>), String> {
         let (served, config) = Pair::read(folder)?;
         let (config, current) = watch::channel(config);
         Ok((Files { folder: folder.to_owned(), served, config }, current))
@@ -110,9 +109,8 @@ impl Files {
                     }
                 }
                 Err(error) => {
-                    let failure = error.to_string();
-                    if logged.note(&failure) {
-                        warn!("{failure}; keeping the former certificate");
+                    if logged.note(&error) {
+                        warn!("{error}; keeping the former certificate");
                     }
                 }
             }

@@ -44,7 +44,7 @@ pub(crate) fn parsed((certificate, _): &(String, String)) -> Vec<CertificateDer<
 fn an_unusable_certificate_is_rejected_with_its_flag_and_file() {
     let folder = TempDir::new().unwrap();
     let refused = || {
-        let sentence = Files::open(folder.path()).unwrap_err().to_string();
+        let sentence = Files::open(folder.path()).unwrap_err();
         assert!(sentence.starts_with("--metrics-cert-path: "), "{sentence}");
         sentence
     };
