@@ -1,4 +1,4 @@
-//! The flags of `podset-operator`, and the error for each wrong value.
+//! The flags of `podset-operator`, and the error for each wrong value. Those of the servers and of the log are in their modules of the kit.
 //!
 //! Each flag is an environment variable too: `PODSET_OPERATOR_` and the flag in capitals with underscores.
 
@@ -10,11 +10,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, error::Erro
 use jiff::SignedDuration;
 
 use leadership::{Timing, TimingError};
-use operator_kit::{
-    listwatch::Scope,
-    server::{self, BindAddress},
-    telemetry::logs::{Directives, LogFormat, Logging},
-};
+use operator_kit::{listwatch::Scope, server, telemetry::logs::Logging};
 use values::{image, lease_name, namespace, seconds};
 
 /// The end of `run --help`.
@@ -130,24 +126,9 @@ pub struct RunArgs {
         value_name = "NAMESPACE", help_heading = "Leader election")]
     pub leader_elect_resource_namespace: Option<String>,
 
-    /// Address of the health probes; port 0 picks a free port and logs it; `0` alone turns them off
-    #[arg(long, env = "PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081", value_parser = BindAddress::read,
-        value_name = "HOST:PORT", help_heading = "Serving")]
-    pub health_probe_bind_address: BindAddress,
-
-    /// Address of the metrics; port 0 picks a free port and logs it; `0` alone turns them off
-    #[arg(long, env = "PODSET_OPERATOR_METRICS_BIND_ADDRESS", default_value = ":8443", value_parser = BindAddress::read,
-        value_name = "HOST:PORT", help_heading = "Serving")]
-    pub metrics_bind_address: BindAddress,
-
-    /// Serve the metrics over HTTPS, to users with permission to `get` the path /metrics; `false` serves plain HTTP to everyone
-    #[arg(long, env = "PODSET_OPERATOR_METRICS_SECURE", default_value_t = true, action = clap::ArgAction::Set,
-        num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Serving")]
-    pub metrics_secure: bool,
-
-    /// Folder with tls.crt and tls.key for the metrics, reloaded when they change [default: a self-signed certificate]
-    #[arg(long, env = "PODSET_OPERATOR_METRICS_CERT_PATH", value_name = "FOLDER", help_heading = "Serving")]
-    pub metrics_cert_path: Option<PathBuf>,
+    /// What to serve, and where.
+    #[command(flatten, next_help_heading = "Serving")]
+    pub serving: server::Options,
 
     /// Watch this namespace only; repeat the flag, or separate names with commas [default: all namespaces]
     #[arg(long, env = "PODSET_OPERATOR_WATCH_NAMESPACE", value_delimiter = ',', value_parser = namespace,
@@ -172,14 +153,9 @@ pub struct RunArgs {
     #[arg(long, env = "PODSET_OPERATOR_CONTEXT", value_name = "NAME", help_heading = "Connection")]
     pub context: Option<String>,
 
-    /// Format of the log [default: json in a cluster, text elsewhere]
-    #[arg(long, env = "PODSET_OPERATOR_LOG_FORMAT", value_name = "FORMAT", help_heading = "Logging")]
-    pub log_format: Option<LogFormat>,
-
-    /// What to log: a level, or directives as in RUST_LOG
-    #[arg(long, env = "PODSET_OPERATOR_LOG_LEVEL", default_value = "info", value_parser = Directives::read,
-        value_name = "LEVEL", help_heading = "Logging")]
-    pub log_level: Directives,
+    /// How to log.
+    #[command(flatten, next_help_heading = "Logging")]
+    pub logging: Logging,
 }
 
 impl RunArgs {
@@ -199,21 +175,6 @@ impl RunArgs {
             [self.leader_elect_lease_duration, self.leader_elect_renew_deadline, self.leader_elect_retry_period]
                 .map(SignedDuration::unsigned_abs);
         Ok(Timing::new(duration, deadline, period)?)
-    }
-
-    /// How to log.
-    pub fn logging(&self) -> Logging {
-        Logging { format: self.log_format, level: self.log_level.clone() }
-    }
-
-    /// What to serve, and where.
-    pub fn serving(&self) -> server::Options {
-        server::Options {
-            probes: self.health_probe_bind_address.clone(),
-            metrics: self.metrics_bind_address.clone(),
-            is_secure: self.metrics_secure,
-            certificate: self.metrics_cert_path.clone(),
-        }
     }
 }
 

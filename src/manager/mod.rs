@@ -122,7 +122,7 @@ async fn run(arguments: &RunArgs, servers_runtime: &Handle) -> u8 {
     let env = Env::system();
     let identity = leadership::identity(&config::instance(), &env);
     let version = env!("CARGO_PKG_VERSION");
-    let Telemetry { level, traces } = match telemetry::start(&arguments.logging(), api::MANAGER, version, &identity) {
+    let Telemetry { level, traces } = match telemetry::start(&arguments.logging, api::MANAGER, version, &identity) {
         Ok(telemetry) => telemetry,
         Err(error) => {
             eprintln!("podset-operator: cannot start logging: {error}");
@@ -203,7 +203,7 @@ impl Manager {
             let _runtime = servers_runtime.enter();
             let reviews = client::connect(&config, purpose, &metrics.requests())?;
             servers_runtime.spawn(Servers::start(
-                arguments.serving(),
+                arguments.serving.clone(),
                 env.clone(),
                 reviews,
                 health.clone(),

@@ -13,6 +13,7 @@ mod tls;
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::Router;
+use clap::{ArgAction, Args};
 use kube::Client;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_rustls::rustls::ServerConfig;
@@ -40,15 +41,25 @@ const METRICS_WAITING: i32 = 32;
 const METRICS_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What to serve, and where.
-#[derive(Clone, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// Address of the health probes.
+    /// Address of the health probes; port 0 picks a free port and logs it; `0` alone turns them off
+    #[arg(long = "health-probe-bind-address", env = "PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081",
+        value_parser = BindAddress::read, value_name = "HOST:PORT")]
     pub probes: BindAddress,
-    /// Address of the metrics.
+
+    /// Address of the metrics; port 0 picks a free port and logs it; `0` alone turns them off
+    #[arg(long = "metrics-bind-address", env = "PODSET_OPERATOR_METRICS_BIND_ADDRESS", default_value = ":8443",
+        value_parser = BindAddress::read, value_name = "HOST:PORT")]
     pub metrics: BindAddress,
-    /// Whether the metrics are served over HTTPS, to users with the right to see them.
+
+    /// Serve the metrics over HTTPS, to users with permission to `get` the path /metrics; `false` serves plain HTTP to everyone
+    #[arg(long = "metrics-secure", env = "PODSET_OPERATOR_METRICS_SECURE", default_value_t = true, action = ArgAction::Set,
+        num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     pub is_secure: bool,
-    /// Folder with tls.crt and tls.key for the metrics; a self-signed certificate if not set.
+
+    /// Folder with tls.crt and tls.key for the metrics, reloaded when they change [default: a self-signed certificate]
+    #[arg(long = "metrics-cert-path", env = "PODSET_OPERATOR_METRICS_CERT_PATH", value_name = "FOLDER")]
     pub certificate: Option<PathBuf>,
 }
 

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tracing::{Event, Subscriber};
@@ -32,11 +32,15 @@ use crate::{is_in_pod, lock};
 pub const AUDIT: &str = "podset_operator::audit";
 
 /// How to log.
-#[derive(Clone, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Logging {
-    /// The format; JSON in a pod and text elsewhere if not set.
+    /// Format of the log [default: json in a cluster, text elsewhere]
+    #[arg(long = "log-format", env = "PODSET_OPERATOR_LOG_FORMAT", value_name = "FORMAT")]
     pub format: Option<LogFormat>,
-    /// The log level.
+
+    /// What to log: a level, or directives as in RUST_LOG
+    #[arg(long = "log-level", env = "PODSET_OPERATOR_LOG_LEVEL", default_value = "info", value_parser = Directives::read,
+        value_name = "LEVEL")]
     pub level: Directives,
 }
 
