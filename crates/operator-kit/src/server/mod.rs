@@ -15,7 +15,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use axum::Router;
 use clap::{ArgAction, Args};
 use kube::Client;
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -26,7 +26,7 @@ use crate::{
 };
 use auth::Gate;
 use leadership::env::Env;
-use listener::Listener;
+use listener::bind;
 use tls::Files;
 
 pub use listener::BindAddress;
@@ -102,9 +102,10 @@ impl Servers {
         stop: CancellationToken,
     ) -> Result<Self, ServeError> {
         let mut servers = Servers { stop, tasks: JoinSet::new(), probes: None, metrics: None };
-        if let Some(listener) = Listener::bind("--health-probe-bind-address", &options.probes, PROBES_WAITING).await? {
-            info!(address = %listener.address, "serving health probes");
-            servers.probes = Some(listener.address);
+        let probes = bind("--health-probe-bind-address", &options.probes, PROBES_WAITING).await?;
+        if let Some((listener, address)) = probes {
+            info!(%address, "serving health probes");
+            servers.probes = Some(address);
             servers.serve(listener, None, probes::router(health), Duration::ZERO);
         }
         servers.start_metrics(options, env, reviews, telemetry).await?;
@@ -118,7 +119,7 @@ impl Servers {
         reviews: Client,
         (metrics, level): (Metrics, Level),
     ) -> Result<(), ServeError> {
-        let Some(listener) = Listener::bind("--metrics-bind-address", &options.metrics, METRICS_WAITING).await? else {
+        let Some((listener, address)) = bind("--metrics-bind-address", &options.metrics, METRICS_WAITING).await? else {
             return Ok(());
         };
         let tls = match (&options.certificate, options.is_secure) {
@@ -134,8 +135,8 @@ impl Servers {
             }
             (None, true) => Some(watch::channel(tls::self_signed().map_err(ServeError::Certificate)?).1),
         };
-        info!(address = %listener.address, secure = options.is_secure, "serving metrics");
-        self.metrics = Some(listener.address);
+        info!(%address, secure = options.is_secure, "serving metrics");
+        self.metrics = Some(address);
         let gate = tls.as_ref().map(|_| Gate::new(metrics::ACCESS, reviews.clone(), env.clone()));
         let mut router = metrics::router(metrics, gate);
         // Not without authentication: anyone could flood the log.
@@ -148,12 +149,12 @@ impl Servers {
 
     fn serve(
         &mut self,
-        listener: Listener,
+        listener: TcpListener,
         tls: Option<watch::Receiver<Arc<ServerConfig>>>,
         router: Router,
         interval: Duration,
     ) {
-        self.tasks.spawn(connections::serve(listener.socket, tls, router, interval, self.stop.clone()));
+        self.tasks.spawn(connections::serve(listener, tls, router, interval, self.stop.clone()));
     }
 
     /// Serves until `stop`. Then accepts no more connections, and finishes open ones within a bounded time.

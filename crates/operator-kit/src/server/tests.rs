@@ -30,7 +30,7 @@ use crate::telemetry::logs::Directives;
 
 /// Serves on free ports of the loopback address.
 fn secure() -> Options {
-    let local = BindAddress::At { host: "127.0.0.1".to_owned(), port: 0 };
+    let local = BindAddress::At("127.0.0.1".to_owned(), 0);
     Options { probes: local.clone(), metrics: local, is_secure: true, certificate: None }
 }
 
@@ -253,7 +253,7 @@ async fn disabled_servers_are_not_started() {
 async fn an_address_that_is_taken_is_said_with_its_flag() {
     let (servers, _) = started(open()).await.unwrap();
     let taken = servers.probes.unwrap();
-    let metrics = BindAddress::At { host: taken.ip().to_string(), port: taken.port() };
+    let metrics = BindAddress::At(taken.ip().to_string(), taken.port());
     let error = started(Options { metrics, ..secure() }).await.err().unwrap();
     assert!(error.to_string().starts_with("--metrics-bind-address: cannot listen on 127.0.0.1:"), "{error}");
     servers.end().await;
