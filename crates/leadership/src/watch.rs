@@ -36,17 +36,20 @@ const STEADY: SignedDuration = SignedDuration::from_secs(1);
 /// Adds each state of the Lease that the API server sends to the observation, and sends `news` of it. It never ends.
 pub async fn watch_for_ever(operations: &Operations, news: &Sender<()>) {
     let Candidate { env, timing, .. } = &operations.candidate;
-    let (mut failures, mut pause) = (Failures::default(), SHORTEST_PAUSE);
+    let (mut failures, mut from, mut pause) = (Failures::default(), None, SHORTEST_PAUSE);
     loop {
         let began = env.now();
         let patience = Duration::from_secs(SERVED.into()) + GRACE;
-        match tokio::time::timeout(patience, watch_once(operations, news)).await {
+        match tokio::time::timeout(patience, watch_once(operations, &mut from, news)).await {
             Ok(Ok(())) => {
                 failures.recovered();
             }
-            Ok(Err(error)) => failures.log("cannot watch the Lease", &error),
-            // The connection may be dead. The next list shows what the watch missed.
-            Err(_) => {}
+            // The connection may be dead: list again to see what the watch missed.
+            Err(_) => from = None,
+            Ok(Err(error)) => {
+                from = None;
+                failures.log("cannot watch the Lease", &error);
+            }
         }
         // A leader must soon see a change of the Lease, so the first pause after a steady watch is short.
         if env.now().duration_since(began) >= STEADY {
@@ -57,25 +60,38 @@ pub async fn watch_for_ever(operations: &Operations, news: &Sender<()>) {
     }
 }
 
-/// Lists the Lease, and watches it from then on until the API server ends the watch.
-async fn watch_once(operations: &Operations, news: &Sender<()>) -> kube::Result<()> {
+/// Watches the Lease from the version `from` until the API server ends the watch, and updates `from` with each event. If it is `None`,
+/// lists the Lease first.
+async fn watch_once(operations: &Operations, from: &mut Option<String>, news: &Sender<()>) -> kube::Result<()> {
     let Operations { candidate: Candidate { namespace, name, env, .. }, observation, .. } = operations;
     let leases = Api::<Lease>::namespaced(operations.client.clone(), namespace);
     let field = format!("metadata.name={name}");
-    let mut list = leases.list(&ListParams::default().fields(&field)).await?;
-    let version = list.metadata.resource_version.unwrap_or_default();
-    match list.items.pop() {
-        Some(lease) => lock(observation).watched(lease, env.now()),
-        None => lock(observation).watched_absent(number(Some(&version)), env.now()),
+    if from.is_none() {
+        let mut list = leases.list(&ListParams::default().fields(&field)).await?;
+        match list.items.pop() {
+            Some(lease) => lock(observation).watched(lease, env.now()),
+            None => lock(observation).watched_absent(number(list.metadata.resource_version.as_deref()), env.now()),
+        }
+        news.send_replace(());
+        from.clone_from(&list.metadata.resource_version);
     }
-    news.send_replace(());
     let parameters = WatchParams::default().fields(&field).timeout(SERVED);
-    let mut events = std::pin::pin!(leases.watch(&parameters, &version).await?);
+    let version = from.get_or_insert_default();
+    let mut events = std::pin::pin!(leases.watch(&parameters, version).await?);
     while let Some(event) = events.try_next().await? {
         match event {
-            WatchEvent::Added(lease) | WatchEvent::Modified(lease) => lock(observation).watched(lease, env.now()),
-            WatchEvent::Deleted(lease) => lock(observation).watched_absent(lease::version(&lease), env.now()),
-            WatchEvent::Bookmark(_) => continue,
+            WatchEvent::Added(lease) | WatchEvent::Modified(lease) => {
+                *version = lease.metadata.resource_version.clone().unwrap_or_default();
+                lock(observation).watched(lease, env.now());
+            }
+            WatchEvent::Deleted(lease) => {
+                *version = lease.metadata.resource_version.clone().unwrap_or_default();
+                lock(observation).watched_absent(lease::version(&lease), env.now());
+            }
+            WatchEvent::Bookmark(bookmark) => {
+                *version = bookmark.metadata.resource_version;
+                continue;
+            }
             WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
         }
         news.send_replace(());
