@@ -192,7 +192,7 @@ impl Cluster {
             }
             let params = WatchParams::default().fields(&format!("metadata.name={name}"));
             let version = set.metadata.resource_version.clone().unwrap_or_default();
-            // It may end at any time, or no longer know this version. Without the right to watch, the loop reads the set again and again.
+            // It may end at any time, or no longer know this version. Without permission to watch, the loop reads the set again and again.
             let events = self.sets.watch(&params, &version).await;
             let mut events = pin!(stream::iter(events).flatten());
             while let Some(Ok(event)) = events.next().await {
@@ -234,10 +234,7 @@ impl Cluster {
         let update = set.status.as_ref().and_then(|status| status.update_revision.as_ref());
         if let Some(update) = update.filter(|_| pinned > 0) {
             let revisions: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &self.namespace);
-            let stored = match revisions.get_opt(&format!("{}-{update}", objects::name(&set.metadata))).await {
-                Err(error) if is_transient(&error) => return Ok(None),
-                stored => stored?,
-            };
+            let stored = revisions.get_opt(&format!("{}-{update}", objects::name(&set.metadata))).await?;
             if let Some(running) = stored.map(|stored| stored.revision).filter(|running| *running != pinned) {
                 let other = format!("desired revision ({pinned}) is different from the running revision ({running})");
                 return Err(other.into());

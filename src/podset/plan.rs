@@ -275,8 +275,8 @@ impl Input<'_> {
             let waiting = create.split_off(at_once);
             create.extend(waiting.into_iter().filter(|creation| self.is_first_try(creation)));
         }
-        // Of each template, try new names first, so that a create that hangs does not delay the others. After MOST_UNKNOWN unknown creates, as in an outage,
-        // repeat those first.
+        // Of each template, try new names first, so that a create that hangs does not delay the others. After MOST_UNKNOWN unknown creates,
+        // as in an outage, repeat those first.
         if state.fates.unknown().count() < MOST_UNKNOWN {
             create.sort_by_key(|creation| (creation.former.is_none(), creation.is_repeated));
         }

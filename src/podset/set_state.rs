@@ -161,7 +161,8 @@ impl SetState {
         self.fates.strays.keys().any(|uid| !self.retry.rejected.contains(uid))
     }
 
-    /// Whether a former leader reported this failure: the status has it, and this process has not changed pods of the set yet.
+    /// Whether the status reports this failure, and this process has not created or deleted a pod of the set yet: a former leader may have
+    /// reported it.
     pub fn inherits_failure(&self, set: &Set, reason: &str) -> bool {
         self.live.is_none() && set.reports_failure(reason)
     }

@@ -349,8 +349,8 @@ impl Tries {
         free_from.map_or(now, |free| free.min(silent_at)).max(not_before)
     }
 
-    /// When this candidate may take the Lease. If the Lease names it, because the answer to its write was lost, it waits one period longer,
-    /// to let others go first.
+    /// When this candidate may take the Lease. If the Lease names it, because the answer to its write was lost or came too late, it waits one
+    /// period longer, to let others go first.
     fn free_from(seen: &Observation, period: SignedDuration) -> Option<Timestamp> {
         let handicap = if seen.names_us() { period } else { SignedDuration::ZERO };
         seen.frees_at().map(|free| free.saturating_add(handicap).unwrap_or(Timestamp::MAX))

@@ -2,11 +2,13 @@
 //!
 //! A place is, for example, a worker of a controller, a write under way, or a byte of memory. The rules:
 //! 1. Namespaces with waiting items take turns.
-//! 2. A namespace may hold one place, or up to three times as many as stay free. So a namespace that is alone gets
-//!    three quarters of the places, two get three sevenths each, and so on: there is room for the next one.
+//! 2. A namespace that holds none may take what it asks for. Otherwise it may hold up to three times as many places as
+//!    stay free. So, where each takes one at a time, a namespace that is alone gets three quarters of the places, two
+//!    get three sevenths each, and so on: there is room for the next one.
 //! 3. Within a namespace, repetitions wait until the other items are served, but every fourth turn is theirs.
 //!
-//! [`FairQueue`] decides and does no I/O; [`FairSemaphore`] lets tasks wait for a place.
+//! [`FairQueue`] decides and does no I/O; [`FairSemaphore`] lets tasks wait for a place, or take
+//! several if they are free.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -142,7 +144,7 @@ impl<T> FairQueue<T> {
 #[derive(Clone, Debug)]
 pub struct FairSemaphore(Arc<Mutex<FairQueue<oneshot::Sender<Permit>>>>);
 
-/// Places of a namespace, held until it is dropped.
+/// Places of a namespace, held until this is dropped.
 #[derive(Debug)]
 pub struct Permit {
     semaphore: FairSemaphore,

@@ -91,7 +91,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// If the API server is not reached, does not answer in time, or returns an error, and if the answer is larger.
+    /// If the API server is not reached, does not answer in time or returns an error, or if the answer is larger.
     pub async fn read<T: DeserializeOwned>(
         &self,
         mut request: Request<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! `/log-level`: shows and changes the log level at run time. Both need the right to `put` this path. A change lasts until the process
+//! `/log-level`: shows and changes the log level at run time. Both need permission to `put` this path. A change lasts until the process
 //! ends; `--log-level` sets the initial level.
 
 use axum::{

@@ -1,4 +1,4 @@
-//! `/metrics`, for users with the right to see them.
+//! `/metrics`, for users with permission to `get` it.
 
 use axum::{
     Router,
