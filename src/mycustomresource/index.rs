@@ -161,7 +161,7 @@ impl Index {
         (known.uid == resource.uid).then_some(pace)
     }
 
-    /// Applies a change of pods, of which only the keys count. Returns the resources to reconcile: after a list, all of them.
+    /// Applies a change of pods. Only their keys matter. Returns the resources to reconcile; after a list, these are all resources.
     pub fn apply_pods(&mut self, scope: &Scope, change: Change<impl Into<ObjectKey>>) -> Vec<ObjectKey> {
         let changed = match change {
             Change::Snapshot { items, .. } => {

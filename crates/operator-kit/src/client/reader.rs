@@ -146,7 +146,7 @@ impl Reader {
         }
     }
 
-    /// Sends a request whose answer is read as it arrives, as for a watch. It has no timeout and no span.
+    /// Sends a request, and returns the body of the answer as a stream. Watches use it: the request has no time limit and no span.
     ///
     /// # Errors
     ///

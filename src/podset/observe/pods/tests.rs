@@ -8,14 +8,14 @@ use crate::podset::testing::{self, PodBuilder};
 mod arrival;
 mod sight;
 
-/// The cache of a leader whose watch has reached this resourceVersion.
+/// A leader's cache. Its watch has listed these pods at this resourceVersion.
 fn cache(pods: impl IntoIterator<Item = PodBuilder>, version: u64) -> Pods {
     let mut cache = standby(pods, version);
     cache.begin_term();
     cache
 }
 
-/// The same of a standby.
+/// The same cache in a standby.
 fn standby(pods: impl IntoIterator<Item = PodBuilder>, version: u64) -> Pods {
     let mut cache = Pods::new(CacheRules::default());
     let items = pods.into_iter().map(|pod| pod.0).collect();

@@ -41,6 +41,8 @@ fn only_a_standby_forgets_a_missing_pod() {
         assert_eq!(cache.is_resting(&key("a"), after(59)), !is_live, "its name is not reused yet");
         cache.expire(after(600));
         assert_eq!(live(&cache).len(), if is_live { 2 } else { 0 });
+        hear(&mut cache, Change::Applied(testing::pod("a").version(22).0));
+        assert!(live(&cache).contains(&"a".to_owned()), "the watch shows it again");
     }
 }
 
