@@ -1,9 +1,9 @@
-//! The charts of the page.
+//! The chart of the page.
 
 use anyhow::Result;
 use plotters::prelude::*;
 
-use crate::records::{Phase, Sample};
+use crate::records::Phase;
 use crate::report::{HEADLINE, Report};
 
 /// Width of a bar, where the bars of all contestants fill one unit with a gap.
@@ -53,40 +53,5 @@ pub fn times(report: &Report) -> Result<String> {
         .draw()?;
     area.present()?;
     drop((chart, area));
-    Ok(svg)
-}
-
-/// The samples of each phase as curves over time, one below the other because their units differ, as SVG. A line shows where a phase begins.
-pub fn scale(phases: &[&[Sample]]) -> Result<String> {
-    let samples = phases.concat();
-    let end = samples.len() as f64;
-    let mut svg = String::new();
-    let area = SVGBackend::with_string(&mut svg, (900, 540)).into_drawing_area();
-    area.fill(&WHITE)?;
-    let titles = ["pods", "memory of the largest operator, MiB", "age of the oldest status, s"];
-    for (curve, part) in area.split_evenly((3, 1)).iter().enumerate() {
-        let top = samples.iter().map(|sample| sample[curve]).fold(1.0, f64::max) * 1.15;
-        let mut chart = ChartBuilder::on(part)
-            .caption(titles[curve], ("sans-serif", 14))
-            .margin(6)
-            .x_label_area_size(22)
-            .y_label_area_size(45)
-            .build_cartesian_2d(0.0..end, 0.0..top)?;
-        let mut mesh = chart.configure_mesh();
-        mesh.disable_mesh().y_labels(4).y_label_formatter(&|value| value.to_string());
-        mesh.x_label_formatter(&|second| format!("{second} s")).draw()?;
-        let points = samples.iter().enumerate().map(|(second, sample)| (second as f64, sample[curve]));
-        let style = COLORS[0].stroke_width(2);
-        chart.draw_series([PathElement::new(points.collect::<Vec<_>>(), style)])?;
-        let mut began = 0.0;
-        for (number, phase) in phases.iter().enumerate() {
-            chart.draw_series([PathElement::new([(began, 0.0), (began, top)], BLACK.mix(0.25))])?;
-            let label = (number + 1).to_string();
-            chart.draw_series([Text::new(label, (began + end / 200.0, top), ("sans-serif", 11))])?;
-            began += phase.len() as f64;
-        }
-    }
-    area.present()?;
-    drop(area);
     Ok(svg)
 }

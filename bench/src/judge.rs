@@ -141,8 +141,8 @@ impl Judge {
         self.note(name, now);
     }
 
-    /// The number of live pods, and how long ago the oldest status was right.
-    pub fn sample(&mut self, now: Instant) -> (usize, Duration) {
+    /// How long ago the oldest status was right.
+    pub fn oldest_status(&mut self, now: Instant) -> Duration {
         let mut oldest = now;
         for (name, history) in &mut self.history {
             let Some(set) = self.sets.get(name) else { continue };
@@ -154,7 +154,7 @@ impl Judge {
             let since = if status.is_none() { history.first() } else { history.get(1) };
             oldest = since.map_or(oldest, |(_, since)| oldest.min(*since));
         }
-        (self.live.values().map(HashMap::len).sum(), now - oldest)
+        now - oldest
     }
 
     /// The live pods, set by set.
@@ -287,12 +287,12 @@ mod tests {
         pod(&mut judge, "1", "False", false);
         let (between, minute) = (Instant::now(), Duration::from_secs(60));
         pod(&mut judge, "2", "False", false);
-        assert!(judge.sample(between + minute).1 >= minute);
+        assert!(judge.oldest_status(between + minute) >= minute);
         set(&mut judge, 1, &["1", "2"]);
-        let (_, age) = judge.sample(between + minute);
+        let age = judge.oldest_status(between + minute);
         assert!((Duration::from_secs(50)..minute).contains(&age), "the status is newer, but not right");
         set(&mut judge, 0, &["1", "2"]);
-        assert_eq!(judge.sample(between + minute), (2, Duration::ZERO));
+        assert_eq!(judge.oldest_status(between + minute), Duration::ZERO);
     }
 
     #[test]

@@ -51,7 +51,7 @@ struct Cli {
     /// Measure nothing, and take the records of an earlier run: target/bench/DATE.jsonl
     #[arg(long, value_name = "FILE", conflicts_with_all = ["loads", "rounds", "only"])]
     from: Option<PathBuf>,
-    /// Write docs/benchmarks.md, its charts and its records, from these records alone
+    /// Write docs/benchmarks.md, its chart and its records, from these records alone
     #[arg(long)]
     write: bool,
 }
@@ -114,7 +114,7 @@ async fn measure(place: &mut Place, cli: &Cli, records: &File) -> Result<()> {
     Ok(())
 }
 
-/// Prints the page, or writes it to docs/ with its charts and these records.
+/// Prints the page, or writes it to docs/ with its chart and these records.
 fn report(records: &str, write: bool) -> Result<()> {
     let report = Report::of(records)?;
     if !write {
@@ -127,11 +127,7 @@ fn report(records: &str, write: bool) -> Result<()> {
     if report.has_headline() {
         std::fs::write(docs.join("benchmarks/times.svg"), chart::times(&report)?).context("writing the chart")?;
     }
-    let samples = report.samples();
-    if !samples.is_empty() {
-        std::fs::write(docs.join("benchmarks/scale.svg"), chart::scale(&samples)?).context("writing the curves")?;
-    }
-    println!("bench: wrote docs/benchmarks.md, its charts and its records");
+    println!("bench: wrote docs/benchmarks.md, its chart and its records");
     Ok(())
 }
 

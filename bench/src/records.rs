@@ -189,13 +189,10 @@ pub struct Measured {
     pub peak: Option<f64>,
     /// Sum over the sets of the most pods that each had too many at any instant. `None`: none were seen, but the watch has a gap.
     pub excess: Option<usize>,
-    /// One each second since the phase before, in the scale run.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub samples: Vec<Sample>,
+    /// The highest age of any status, in seconds, in the scale run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest: Option<f64>,
 }
-
-/// Number of pods, memory of the largest process in MiB, and age of the oldest status in seconds.
-pub type Sample = [f64; 3];
 
 impl Measured {
     /// The number of requests without watches and Lease traffic.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result};
 use serde_json::Deserializer;
 
-use crate::records::{Contestant, Kind, Load, Measured, Phase, Record, Run, Sample};
+use crate::records::{Contestant, Kind, Load, Measured, Phase, Record, Run};
 
 /// A figure of one phase, if it was measured.
 pub type Figure = fn(&Measured) -> Option<f64>;
@@ -30,7 +30,7 @@ const FIGURES: [(&str, Figure); 7] = [
     ("requests", |measured| Some(measured.work())),
     ("CPU, s", |measured| Some(measured.cpu? / 1_000.0)),
     ("peak memory, MiB", |measured| measured.peak),
-    ("oldest status, s", |measured| measured.samples.iter().map(|[.., age]| *age).reduce(f64::max)),
+    ("oldest status, s", |measured| measured.oldest),
     ("excess pods", |measured| Some(measured.excess? as f64)),
 ];
 
@@ -52,11 +52,6 @@ impl Report {
             }
         }
         Ok(report)
-    }
-
-    /// The samples of each phase of the scale run.
-    pub fn samples(&self) -> Vec<&[Sample]> {
-        self.measured.iter().map(|measured| &*measured.samples).filter(|samples| !samples.is_empty()).collect()
     }
 
     /// The contestants of a load, in order.
@@ -81,7 +76,7 @@ impl Report {
         median(&self.values(HEADLINE, phase, contestant, figure))
     }
 
-    /// The page. Its charts are `benchmarks/times.svg` and `benchmarks/scale.svg` beside it.
+    /// The page. Its chart is `benchmarks/times.svg` beside it.
     pub fn page(&self) -> String {
         let mut page = String::from("# Benchmarks\n\nHow long users wait for the operator, and what it costs, ");
         page.push_str("compared with other controllers on the same cluster.\n\n");
@@ -94,7 +89,6 @@ impl Report {
         for load in self.measured.iter().map(|measured| measured.load).collect::<BTreeSet<_>>() {
             page.push_str(&format!("\n## {load}\n\n{}", self.figures(load)));
             if load.kind == Kind::Scale {
-                page.push_str("\n![Pods, memory and the age of the oldest status over time](benchmarks/scale.svg)\n\n");
                 page.push_str(include_str!("../scale.md"));
             }
         }

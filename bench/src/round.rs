@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::iter::repeat_n;
-use std::mem::take;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -26,7 +25,7 @@ use crate::contestant;
 use crate::judge::{Goal, set_of};
 use crate::place::{NAMESPACE, PEER, Place, TENANTS};
 use crate::records::{Contestant, Kind, Load, Measured, Phase};
-use crate::watcher::{Watcher, lock};
+use crate::watcher::Watcher;
 
 /// Requests that the benchmark sends at the same time. Of 32, 64 and 128, each was once the fastest for bare requests.
 const PARALLEL: usize = 64;
@@ -136,12 +135,10 @@ impl<'a> Round<'a> {
         }
         let what = || format!("{}, {}: {}", self.load, self.contestant.title(), phase.title());
         let limit = Duration::from_secs(300) + Duration::from_millis(50) * self.load.all_pods() as u32;
-        let [pods, status] = self.watcher.until_at_rest(limit, &mut self.processes).await.with_context(what)?;
+        let ([pods, status], oldest) = self.watcher.until_at_rest(limit, &mut self.processes).await.with_context(what)?;
         let (cpu, peak) = usage(&mut self.processes)?;
         let seconds = |mark: Option<Instant>| mark.map(|mark| (mark - began).as_secs_f64());
         let has_process = !self.processes.is_empty();
-        // The other loads are too short for curves.
-        let samples = (self.load.kind == Kind::Scale).then(|| take(&mut *lock(&self.watcher.samples)));
         Ok(Measured {
             contestant: self.contestant,
             load: self.load,
@@ -153,7 +150,7 @@ impl<'a> Round<'a> {
             cpu: has_process.then_some(cpu - cpu_before),
             peak: has_process.then_some(peak),
             excess: self.watcher.judge().excess(),
-            samples: samples.unwrap_or_default(),
+            oldest: (self.load.kind == Kind::Scale).then_some(oldest.as_secs_f64()),
         })
     }
 
@@ -162,10 +159,7 @@ impl<'a> Round<'a> {
         let homes: &[_] = if phase == Phase::Shards { &TENANTS } else { &[HOME] };
         for (number, home) in homes.iter().enumerate() {
             let name = format!("{:?}-{}-{phase:?}-{number}", self.contestant, self.place.rounds).to_lowercase();
-            if let Some(mut process) = contestant::start(self.place, self.contestant, name, home).await? {
-                lock(&self.watcher.processes).push(process.id()?);
-                self.processes.push(process);
-            }
+            self.processes.extend(contestant::start(self.place, self.contestant, name, home).await?);
         }
         Ok(())
     }
