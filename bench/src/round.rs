@@ -135,7 +135,8 @@ impl<'a> Round<'a> {
         }
         let what = || format!("{}, {}: {}", self.load, self.contestant.title(), phase.title());
         let limit = Duration::from_secs(300) + Duration::from_millis(50) * self.load.all_pods() as u32;
-        let ([pods, status], oldest) = self.watcher.until_at_rest(limit, &mut self.processes).await.with_context(what)?;
+        let ([pods, status], oldest) =
+            self.watcher.until_at_rest(limit, &mut self.processes).await.with_context(what)?;
         let (cpu, peak) = usage(&mut self.processes)?;
         let seconds = |mark: Option<Instant>| mark.map(|mark| (mark - began).as_secs_f64());
         let has_process = !self.processes.is_empty();

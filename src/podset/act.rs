@@ -66,7 +66,7 @@ async fn look(batch: Batch<'_>, looks: Vec<Look>, state: &mut SetState, done: &m
             match look.sought {
                 Some(sought) if look.settles_delete => drop(state.fates.deletes.remove(&sought.pod.uid)),
                 Some(_) => {}
-                None => drop(state.fates.creates.remove(&*look.key.name)),
+                None => drop(state.fates.unknown.remove(&*look.key.name)),
             }
             true
         }

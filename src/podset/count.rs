@@ -13,9 +13,8 @@ pub struct Count {
     pub live: usize,
     /// Pods that are being deleted and count until they have ended: none unless the set waits for terminations.
     pub ending: usize,
-    /// Pods that live or may live: the live ones, those that count until they have ended, and the creates with an unknown fate, each name
-    /// once.
-    pub occupied: usize,
+    /// Creates without an answer whose pods are not among these.
+    pub unknown: usize,
     /// Live pods that certainly exist: the watch has not lost them.
     pub certain: usize,
     /// Live pods of the template in the spec.
@@ -29,12 +28,22 @@ pub struct Count {
 impl Count {
     /// How many pods may be created under new names: **the line that keeps the promise**. Every pod that may live counts.
     pub fn missing(&self) -> usize {
-        self.wanted.saturating_sub(self.occupied)
+        self.wanted.saturating_sub(self.occupied())
     }
 
-    /// Whether there are as many pods as wanted, and all have the template of the spec and are available.
+    /// The number of pods that live or may live.
+    pub fn occupied(&self) -> usize {
+        self.live + self.ending + self.unknown
+    }
+
+    /// Whether there are as many pods as wanted, and no other pod may live.
+    pub fn is_complete(&self) -> bool {
+        [self.live, self.occupied()] == [self.wanted; 2]
+    }
+
+    /// Whether it is complete, and all pods have the template of the spec and are available.
     pub fn is_rolled_out(&self) -> bool {
-        [self.live, self.occupied, self.updated_available] == [self.wanted; 3]
+        self.is_complete() && self.updated_available == self.wanted
     }
 
     /// How many pods must be deleted. Only certain pods count: a pod that may not exist must not cause the deletion of another one.
@@ -50,7 +59,7 @@ pub struct Progress {
     pub revision: Revision,
     /// How it is rolled out.
     pub update: Update,
-    /// What was reached: the most pods that have the template, and the most of those that are available.
+    /// What was reached: the most pods with the template, the most of them that are available, and the fewest that are ending since.
     pub count: Count,
     /// The time of the last progress. A pause ends the rollout, and a resume restarts it.
     pub since: Timestamp,

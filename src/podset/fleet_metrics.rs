@@ -157,13 +157,13 @@ impl FleetMetrics {
             let owner = caches.owner(set);
             let pods: Vec<&Seen> = caches.pods.owned(&owner).collect();
             let count = |holds: fn(&Seen) -> bool| to_i64(pods.iter().filter(|seen| holds(seen)).count());
-            let [live, available, ready] = [Seen::is_live, Seen::is_available, Seen::is_ready].map(count);
+            let [live, current, ready] = [Seen::is_live, Seen::is_current, Seen::is_ready].map(count);
             let desired = if set.is_deleting { 0 } else { to_i64(set.replicas()) };
             let reason = reason(set);
             by_reason.iter_mut().filter(|(counted, _)| *counted == reason).for_each(|(_, count)| *count += 1);
             figures.refused += i64::from(stored::holds(&set.status, condition::REPLICA_FAILURE));
             figures.desired += desired;
-            figures.available += available;
+            figures.available += current;
             figures.ready += ready;
             let terminating = || pods.iter().filter(|seen| seen.counts_as_terminating());
             figures.terminating += to_i64(terminating().count());
@@ -177,7 +177,7 @@ impl FleetMetrics {
             figures.termination =
                 figures.termination.max(since.map(|since| now.duration_since(since)).unwrap_or_default());
             figures.backoff = figures.backoff.max(restart_backoff::backoff(pods.iter().copied(), now));
-            if [live, available, ready] != [desired; 3] || !says_converged(set) {
+            if [live, current, ready] != [desired; 3] || !says_converged(set) {
                 // Prefer the time in the status, which outlives the leader. Otherwise count from when this process noticed.
                 let age = unready_since(set).map(|since| wall.duration_since(since)).unwrap_or_else(|| {
                     let since = former.get(&set.uid).copied().unwrap_or(now);

@@ -84,10 +84,11 @@ impl Pass<'_> {
         report::settle(&after, state);
         let reported = report::report(self.context, &view, &after, state).await;
         let act_again = after.has_work().then(|| self.context.env.now());
-        Ok(match soonest(soonest(act_again, reported.again), after.wake) {
+        let is_reported = reported.is_ok();
+        Ok(match soonest([act_again, reported.unwrap_or_else(Some), after.wake]) {
             None => Next::Resync,
             // A namespace that is being deleted is no failure.
-            Some(when) if (has_failed && after.hold != Hold::Blocked) || reported.has_failed => Next::Retry(when),
+            Some(when) if (has_failed && after.hold != Hold::Blocked) || !is_reported => Next::Retry(when),
             Some(when) => Next::At(when),
         })
     }
@@ -118,20 +119,17 @@ impl Pass<'_> {
     /// The set and the plan for it, both of one moment. An error if the set is gone.
     fn plan(&self, state: &mut SetState) -> Result<(View, Plan), Next> {
         let Context { env, rules, observed, .. } = self.context;
-        let (now, quarantine) = (env.now(), rules.cache.quarantine);
-        state.fates.expire(now, quarantine, rules.may_forget);
+        let now = env.now();
         let caches = lock(observed);
         let set = caches.sets.get(self.key).filter(|set| set.uid == *self.uid).ok_or(Next::Never)?;
         // Before the set waited for terminations, the cache may have forgotten pods that are being deleted.
-        let answered = set.status.observed_generation.map(Some);
-        let former = state.waits_from.replace(set.waits_from).or(answered);
-        if former.is_some_and(|former| former < set.waits_from) {
+        if state.begins_to_wait(&set) {
             self.take_over.require_reread(&set);
         }
-        let is_unread = self.take_over.is_unread(&set, rules.is_unread);
+        let is_unread = rules.reads_first && self.take_over.is_unread(&set);
         let view = View { pods: caches.pods.of(&caches.owner(&set)), set, is_unread };
         let is_known = |uid: &Uid| view.pods.iter().any(|seen| seen.pod.uid == *uid);
-        state.fates.deletes.retain(|uid, at| now.duration_since(*at) < quarantine || is_known(uid));
+        state.fates.expire(now, rules.cache.quarantine, rules.forgets_unknown, is_known);
         state.retry.finishes.update(&view, now);
         let key = |name: &str| self.key.sibling(name);
         let names = Names {
@@ -139,15 +137,7 @@ impl Pass<'_> {
             is_known: &|name| caches.pods.is_known(&key(name), now),
             is_resting: &|name| caches.pods.is_resting(&key(name), now),
         };
-        let plan = plan::plan(&Input {
-            view: &view,
-            state,
-            names,
-            quarantine,
-            may_run: rules.may_run,
-            rollout: rules.rollout,
-            now,
-        });
+        let plan = plan::plan(&Input { view: &view, state, names, rules, now });
         state.progress = plan.progress.map(Box::new);
         Ok((view, plan))
     }
@@ -196,9 +186,9 @@ impl Pass<'_> {
             return Ok(Executable { view, plan: others, _room: None });
         }
         let env = &self.context.env;
-        let reported = report::report(self.context, &view, &plan, state).await;
+        let reported = report::report(self.context, &view, &plan, state).await.unwrap_or_else(Some);
         let again = env.now() + env.jittered(ROOM_RETRY, 0.5);
-        Err(Next::At(reported.again.map_or(again, |at| at.min(again))))
+        Err(Next::At(reported.map_or(again, |at| at.min(again))))
     }
 
     /// Carries out the plan and plans again. Returns the set and the plan as they stand then, and whether something failed.
@@ -207,7 +197,7 @@ impl Pass<'_> {
         let (began, from) = (self.context.env.now(), plan.count.live);
         let done = act::act(self.context, &view, plan, state).await;
         let (has_failed, is_rejected) = (done.has_failed, done.rejected_delete.is_some());
-        report::learn(self.context, &view, done, from, state);
+        report::learn(self.context, &view.set, done, from, state);
         // The template is no longer needed.
         drop((view, _room));
         let (view, after) = self.plan(state)?;

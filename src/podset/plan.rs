@@ -17,6 +17,7 @@ use super::{
     count::Count,
     names::Names,
     observe::{Pod, Seen, View, Wanted},
+    promise::Rules,
     ranking, restart_backoff,
     set_state::SetState,
 };
@@ -34,12 +35,8 @@ pub struct Input<'a> {
     pub state: &'a SetState,
     /// The names of its pods.
     pub names: Names<'a>,
-    /// How long a create with an unknown fate counts as live.
-    pub quarantine: SignedDuration,
-    /// Whether a pod is being deleted and may still run.
-    pub may_run: fn(pod: &Seen) -> bool,
-    /// What bounds a rollout.
-    pub rollout: RolloutRules,
+    /// The rules of the promise.
+    pub rules: &'a Rules,
     /// The time.
     pub now: Timestamp,
 }
@@ -55,10 +52,9 @@ pub fn plan(input: &Input) -> Plan {
     });
     match input.state.retry.waits_until(input.view.set.generation, input.now) {
         Some(until) if plan.has_work() => {
-            let wake = soonest(plan.wake, Some(until));
-            let Plan { count, rejected, overdue, rollout, progress, is_late, .. } = plan;
-            let hold = Hold::Failure;
-            Plan { count, rejected, overdue, rollout, progress, is_late, hold, wake, ..Plan::default() }
+            let wake = soonest([plan.wake, Some(until)]);
+            let Plan { create, delete, look, relabel, prepare, .. } = Plan::default();
+            Plan { create, delete, look, relabel, prepare, hold: Hold::Failure, wake, ..plan }
         }
         _ => plan,
     }
@@ -92,13 +88,13 @@ impl Input<'_> {
         let live: BTreeSet<_> = pods.iter().filter(|seen| seen.is_live()).map(name).collect();
         let ending: BTreeSet<_> = self.ending().map(name).filter(|name| !live.contains(name)).collect();
         let is_seen = |name: &&str| live.contains(*name) || ending.contains(*name);
-        let unseen = self.state.fates.unknown().filter(|name| !is_seen(name)).count();
+        let unknown = self.state.fates.unknown.keys().filter(|name| !is_seen(&name.as_str())).count();
         Count {
             wanted: set.replicas(),
             live: live.len(),
             ending: ending.len(),
-            occupied: live.len() + ending.len() + unseen,
-            certain: pods.iter().filter(|seen| seen.is_live() && !seen.is_missing).count(),
+            unknown,
+            certain: pods.iter().filter(|seen| seen.is_certain()).count(),
             updated: self.updated().count(),
             updated_available: self.updated().filter(|seen| self.is_available(seen)).count(),
             available: pods.iter().filter(|seen| self.is_available(seen)).count(),
@@ -117,7 +113,11 @@ impl Input<'_> {
 
     /// Whether this pod is being deleted and counts until it has ended.
     fn is_ending(&self, seen: &Seen) -> bool {
-        self.view.set.waits_for_termination() && (self.may_run)(seen)
+        self.rules.counts_terminating && self.view.set.waits_for_termination() && seen.is_ending()
+    }
+
+    fn quarantine(&self) -> SignedDuration {
+        self.rules.cache.quarantine
     }
 
     /// When time alone will change the plan.
@@ -127,15 +127,14 @@ impl Input<'_> {
         let unlabelled = pods.iter().filter(|seen| !seen.pod.is_labelled);
         let relabel = unlabelled.filter_map(|seen| self.relabel_waits_until(seen)).min();
         let overdue = self.ending().filter_map(Seen::overdue_at).filter(|at| *at > now).min();
-        let fates = state.fates.next_overdue(now, self.quarantine);
-        let min_ready = self.view.set.wanted.as_ref().map_or(0, |wanted| wanted.update.min_ready);
-        let available = pods.iter().filter_map(|seen| seen.ready_for(min_ready)).filter(|at| *at > now).min();
-        [relabel, overdue, fates, available].into_iter().fold(look, soonest)
+        let fates = state.fates.next_overdue(now, self.quarantine());
+        let available = pods.iter().filter_map(|seen| self.available_at(seen)).filter(|at| *at > now).min();
+        soonest([look, relabel, overdue, fates, available])
     }
 
     fn looks(&self) -> Vec<Look> {
         let Input { view: View { set, pods, .. }, state, now, .. } = *self;
-        let is_overdue = |uid: &Uid| state.fates.is_delete_overdue(uid, now, self.quarantine);
+        let is_overdue = |uid: &Uid| state.fates.is_delete_overdue(uid, now, self.quarantine());
         let is_doubtful = |seen: &&Seen| seen.look_at().is_some_and(|at| at <= now) || is_overdue(&seen.pod.uid);
         let doubtful = pods.iter().filter(is_doubtful);
         let doubtful = doubtful.map(|seen| Look {
@@ -143,7 +142,7 @@ impl Input<'_> {
             sought: Some(seen.clone()),
             settles_delete: is_overdue(&seen.pod.uid),
         });
-        let overdue = state.fates.overdue(now, self.quarantine);
+        let overdue = state.fates.overdue(now, self.quarantine());
         let overdue = overdue.map(|name| Look { key: set.key.sibling(name), sought: None, settles_delete: false });
         doubtful.chain(overdue).collect()
     }
@@ -173,7 +172,7 @@ impl Input<'_> {
                 plan.rejected.insert(deletion.uid.clone());
             }
             match rejected.waits_until(&deletion.uid, deletion.version, self.now) {
-                Some(until) => plan.wake = soonest(plan.wake, Some(until)),
+                Some(until) => plan.wake = soonest([plan.wake, Some(until)]),
                 None => plan.delete.push(deletion),
             }
         }
@@ -200,7 +199,7 @@ impl Input<'_> {
     /// of it got no answer and may still take effect, no other pod is deleted.
     fn victims(&self, count: Count) -> Vec<Deletion> {
         let Input { view, state, .. } = *self;
-        let certain = view.pods.iter().filter(|seen| seen.is_live() && !seen.is_missing);
+        let certain = view.pods.iter().filter(|seen| seen.is_certain());
         let (strays, candidates): (Vec<&Seen>, Vec<&Seen>) =
             certain.partition(|seen| state.fates.strays.contains_key(&seen.pod.uid));
         let mut left =
@@ -214,7 +213,7 @@ impl Input<'_> {
                 break;
             }
             left -= usize::from(self.is_deletable(seen));
-            victims.push(Deletion { is_exact: self.may_be_bound(seen), ..deletion(seen, Why::Surplus) });
+            victims.push(self.deletion(seen, Why::Surplus));
         }
         victims
     }
@@ -247,75 +246,73 @@ impl Input<'_> {
     fn finished_to_delete(&self) -> Vec<Deletion> {
         let is_finished = |seen: &&Seen| seen.pod.is_finished() && !seen.is_terminating();
         let finished: Vec<&Seen> = self.view.pods.iter().filter(is_finished).collect();
-        restart_backoff::not_kept(&finished).into_iter().map(|seen| deletion(seen, Why::Finished)).collect()
+        restart_backoff::not_kept(&finished).into_iter().map(|seen| self.deletion(seen, Why::Finished)).collect()
     }
 
     /// Adds the pods to create, or why they are not created yet.
     fn with_creates(&self, plan: Plan, wanted: &Wanted) -> Plan {
         let Input { view: View { set, .. }, state, now, .. } = *self;
         if let Some(until) = state.retry.rests_until(set.generation, now) {
-            return Plan { hold: Hold::Blocked, wake: soonest(plan.wake, Some(until)), ..plan };
+            return Plan { hold: Hold::Blocked, wake: soonest([plan.wake, Some(until)]), ..plan };
         }
         // A webhook that changed a pod would also change the next one, so the stray must be gone first.
-        if plan.count.occupied > wanted.replicas || state.strays_hold() {
+        if plan.count.occupied() > wanted.replicas || state.strays_hold() {
             return plan;
         }
         let mut create = self.with_templates(self.creations(plan.count.missing()), plan.count, wanted);
         let replacement = state.retry.finishes.next;
-        // The other missing pods were deleted or never created, so they do not wait.
-        let at_once = replacement.map_or(create.len(), |next| create.len().saturating_sub(next.pods));
         if let Some(next) = replacement {
-            create.iter_mut().skip(at_once).for_each(|creation| creation.replacements = next.count);
+            // The other missing pods were deleted or never created, so they do not wait.
+            let others = create.len().saturating_sub(next.pods);
+            create.iter_mut().skip(others).for_each(|creation| creation.replacements = next.count);
         }
         // A new spec may fix the failure, so it gets one try at once.
         let generation = Some(set.generation);
         let is_tried = set.status.observed_generation == generation || state.retry.tried_generation == generation;
-        let held = replacement.filter(|next| next.due > now && is_tried && create.len() > at_once);
+        let waits = |creation: &Creation| creation.replacements > 0;
+        let held = replacement.filter(|next| next.due > now && is_tried && create.iter().any(waits));
         if held.is_some() {
-            let waiting = create.split_off(at_once);
-            create.extend(waiting.into_iter().filter(|creation| self.is_first_try(creation)));
+            create.retain(|creation| !waits(creation) || self.is_first_try(creation));
         }
         // Of each template, try new names first, so that a create that hangs does not delay the others. After MOST_UNKNOWN unknown creates,
         // as in an outage, repeat those first.
-        if state.fates.unknown().count() < MOST_UNKNOWN {
+        if state.fates.unknown.len() < MOST_UNKNOWN {
             create.sort_by_key(|creation| (creation.former.is_none(), creation.is_repeated));
         }
         match held {
-            Some(next) => Plan { create, hold: Hold::Finishing, wake: soonest(plan.wake, Some(next.due)), ..plan },
+            Some(next) => Plan { create, hold: Hold::Finishing, wake: soonest([plan.wake, Some(next.due)]), ..plan },
             None => Plan { create, ..plan },
         }
     }
 
-    /// Returns three groups of names, in this order: all names whose create may still take effect, which already count as pods; the lowest
-    /// free names; and names whose create was rejected or not sent, the oldest first. The last two groups add up to the missing pods.
+    /// Returns three groups of names, in this order: all names whose create has no answer, which already count as pods; the lowest free
+    /// names; and names whose create was rejected or not sent, the oldest first. The last two groups add up to the missing pods.
     fn creations(&self, missing: usize) -> Vec<Creation> {
         let Input { state, names: Names { nth, is_known, is_resting }, .. } = *self;
         let creation = |name, is_repeated| Creation { name, replacements: 0, is_repeated, former: None };
-        let creates = &state.fates.creates;
-        let unknown = creates.iter().filter(|(name, create)| create.is_unknown && !is_known(name));
+        let fates = &state.fates;
         let is_free = |name: &String| !is_known(name) && !is_resting(name);
-        let mut rejected: Vec<_> =
-            creates.iter().filter(|(name, create)| !create.is_unknown && is_free(name)).collect();
-        rejected.sort_by_key(|(_, create)| create.at);
+        let mut rejected: Vec<_> = fates.rejected.iter().filter(|(name, _)| is_free(name)).collect();
+        rejected.sort_by_key(|(_, at)| **at);
         rejected.truncate(missing);
-        let new = (0..).map(nth).filter(|name| is_free(name) && !creates.contains_key(name));
+        let new = (0..).map(nth).filter(|name| is_free(name) && !fates.has_failed(name));
         let new = new.take(missing - rejected.len());
         let rejected = rejected.into_iter().map(|(name, _)| creation(name.clone(), false));
-        let repeated = unknown.map(|(name, _)| creation(name.clone(), true));
+        let unknown = fates.unknown.keys().filter(|name| !is_known(name));
+        let repeated = unknown.map(|name| creation(name.clone(), true));
         repeated.chain(new.map(|name| creation(name, false))).chain(rejected).collect()
     }
-}
 
-fn deletion(seen: &Seen, why: Why) -> Deletion {
-    Deletion { key: seen.pod.key.clone(), uid: seen.pod.uid.clone(), version: seen.pod.version, is_exact: false, why }
-}
-
-/// The earlier of two times.
-pub fn soonest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
+    fn deletion(&self, seen: &Seen, why: Why) -> Deletion {
+        let Pod { key, uid, version, .. } = &*seen.pod;
+        let is_exact = why != Why::Finished && self.may_be_bound(seen);
+        Deletion { key: key.clone(), uid: uid.clone(), version: *version, is_exact, why }
     }
+}
+
+/// The earliest of these times.
+pub fn soonest<const N: usize>(times: [Option<Timestamp>; N]) -> Option<Timestamp> {
+    times.into_iter().flatten().min()
 }
 
 #[cfg(test)]

@@ -25,14 +25,14 @@
 //!
 //! | rule | what goes wrong without it | where it is used | test that fails without it |
 //! |---|---|---|---|
-//! | The same intent has the same name ([`Rules::name`]) | A create that is sent twice makes two pods | `plan.rs` | A1 |
-//! | A create without an answer counts as live for [`CacheRules::quarantine`] | It takes effect after another pod was created in its place | `set_state.rs`, `plan.rs` | A1 |
-//! | Only a read resolves an unknown fate, time does not ([`Rules::may_forget`]) | The create took effect, and the watch lags | `set_state.rs` | A1 |
+//! | The same intent has the same name ([`Rules::name`]) | A create that is sent twice makes two pods | `pass.rs`, `plan.rs` | A1 |
+//! | A create without an answer counts as live; after [`CacheRules::quarantine`] it is read | It takes effect after another pod was created in its place | `set_state.rs`, `plan.rs` | A1 |
+//! | Only a read resolves a create without an answer, time does not ([`Rules::forgets_unknown`]) | The create took effect, and the watch lags | `pass.rs`, `set_state.rs` | A1 |
 //! | A name is not reused for [`CacheRules::quarantine`] after its pod ended | Two leaders create the same pod under two indices | `observe/pods.rs` | A2 |
 //! | A write ends before its sender's term ([`operator_kit::client::Writer`]) | A request of a former leader takes effect | `crates/operator-kit/src/client/writer.rs`, `crates/leadership/src/term.rs` | A3 |
-//! | A new leader reads before its first write ([`Rules::is_unread`]) | The watch of a standby had stalled | `takeover.rs` | A4 |
+//! | A new leader reads before its first write ([`Rules::reads_first`]) | The watch of a standby had stalled | `pass.rs`, `takeover.rs` | A4 |
 //! | The take-over reads all pods, labelled or not ([`Rules::taken_over`]) | A pod lost the watched label while nobody watched | `takeover.rs` | A7 |
-//! | A status acknowledges a generation when the surplus is gone ([`Rules::status`]) | More pods live than the acknowledged generation allows | `report.rs` | `attacks/statuses.rs` |
+//! | A status acknowledges a generation when the surplus is gone ([`Rules::status`]) | More pods live than the acknowledged generation allows | `report.rs`, `pass.rs` | `attacks/statuses.rs` |
 //! | A status names the version for which it was made ([`Rules::status_version`]) | An old status replaces a newer one, or lands on another set of the name | `report.rs` | `attacks/statuses.rs` |
 //! | An older state changes nothing ([`CacheRules::is_stale`]) | A late event brings back an old N or a dead pod | `crates/operator-kit/src/listwatch/mod.rs`, `observe/` | A5 |
 //! | A read is ahead of the watch ([`CacheRules::is_over`]) | A dead pod comes back, and another one is deleted for it | `observe/pods.rs` | A5 |
@@ -41,7 +41,7 @@
 //! | A pod belongs to the set that owns it ([`Rules::is_ours`]) | A stranger's pod has one of our names | `act/create.rs` | A8 |
 //! | A created pod must match its manifest ([`Rules::differs`]) | A webhook that changes pods leads to pods without bound | `act/create.rs` | A9 |
 //! | A delete names the UID ([`Rules::precondition`]) | A late delete hits the pod's successor | `act/delete.rs` | A10 |
-//! | With TerminationComplete, a pod that is being deleted counts ([`Rules::may_run`]) | Its containers run beside those of its replacement | `plan.rs` | A13 |
+//! | With TerminationComplete, a pod that is being deleted counts ([`Rules::counts_terminating`]) | Its containers run beside those of its replacement | `plan.rs` | A13 |
 //! | A pod counts in its own namespace only ([`CacheRules::home`]) | A pod in another namespace counts, and one of the set's pods is deleted | `observe/` | A11 |
 //! | A rejected delete concerns one pod ([`Rules::is_confined`]) | A pod that cannot be deleted blocks all others | `act/delete.rs`, `rejected_deletes.rs` | A12 |
 
@@ -49,11 +49,11 @@ use jiff::Timestamp;
 
 use super::{
     names,
-    observe::{CacheRules, Pod, Seen, View},
-    plan::{Plan, RolloutRules, Why},
+    observe::{CacheRules, Pod, View},
+    plan::{Plan, RolloutRules},
     pod,
     revision::Revision,
-    set_state::{Create, SetState},
+    set_state::SetState,
     status,
 };
 use crate::api::PodSetStatus;
@@ -64,16 +64,16 @@ use operator_kit::meta::Uid;
 pub struct Rules {
     /// The rules that the caches apply.
     pub cache: CacheRules,
-    /// Whether a pod of a set that waits for terminations may run although it is being deleted. Then it counts.
-    pub may_run: fn(pod: &Seen) -> bool,
+    /// Whether pods that are being deleted and may run count, if their set waits for terminations.
+    pub counts_terminating: bool,
     /// What bounds a rollout.
     pub rollout: RolloutRules,
     /// The name of the pod with this index in the set of this name and UID.
     pub name: fn(set: &str, uid: &str, index: u32) -> String,
-    /// Whether a create that is too old to take effect may be forgotten.
-    pub may_forget: fn(create: &Create) -> bool,
-    /// Whether a set must be read before its first write in a term: it may be older than the term, and its namespace was not read since.
-    pub is_unread: fn(may_be_older: bool, is_read: bool) -> bool,
+    /// Whether a create without an answer is forgotten when it is too old to take effect.
+    pub forgets_unknown: bool,
+    /// Whether a set that may be older than the term is read before its first write.
+    pub reads_first: bool,
     /// The label selector of the list of pods at take-over; `None`: all pods.
     pub taken_over: Option<&'static str>,
     /// The status of a set, with the generation that it acknowledges.
@@ -87,25 +87,25 @@ pub struct Rules {
     /// The UID that a delete of this pod names.
     pub precondition: fn(pod: &Uid) -> Option<String>,
     /// Whether a rejected delete delays only its pod. Otherwise the whole set backs off.
-    pub is_confined: fn(why: Why) -> bool,
+    pub is_confined: bool,
 }
 
 impl Default for Rules {
     fn default() -> Self {
         Rules {
             cache: CacheRules::default(),
-            may_run: Seen::is_ending,
+            counts_terminating: true,
             rollout: RolloutRules::default(),
             name: names::pod_name,
-            may_forget: Create::may_be_forgotten,
-            is_unread: |may_be_older, is_read| may_be_older && !is_read,
+            forgets_unknown: false,
+            reads_first: true,
             taken_over: None,
             status: status::status,
             status_version: Some,
             is_ours: |pod, set| pod.owner.as_ref() == Some(set),
             differs: pod::difference,
             precondition: |pod| Some(pod.to_string()),
-            is_confined: |_| true,
+            is_confined: true,
         }
     }
 }

@@ -30,8 +30,7 @@ const NAMES_SHOWN: usize = 10;
 const STEP: SignedDuration = SignedDuration::from_secs(30);
 
 /// Updates the state with the result of a pass, and logs it in one line. `from` is the number of live pods before the pass.
-pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mut SetState) {
-    let set = &view.set;
+pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut SetState) {
     let (created, deleted) = (done.created.len(), done.deleted.len());
     let to = (from + created).saturating_sub(deleted);
     let is_scaling = !done.is_replacing && !has_reached_n(set, state);
@@ -45,7 +44,7 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mu
     if (done.is_creating || done.is_deleting) && !is_update {
         let wanted = set.replicas();
         let former = state.reports.burst.take_if(|burst| burst.wanted != wanted);
-        state.reports.ended.extend(former.map(|burst| (burst, from)));
+        state.reports.ended.extend(former.and_then(|burst| events::work_done(&burst, from)));
         let burst =
             state.reports.burst.get_or_insert(Burst { wanted, from, created: 0, is_deleting: false, is_scaling });
         if is_scaling {
@@ -111,8 +110,7 @@ fn create_rejected(context: &Context, set: &Set, rejected: Rejection, state: &mu
 /// Updates the state after a pass. `after` is the plan made after it.
 pub fn settle(after: &Plan, state: &mut SetState) {
     state.live = state.live.map(|live| live.max(after.count.live));
-    // While a create is unknown, more are occupied than live.
-    if after.count.occupied == after.count.wanted && after.count.live == after.count.wanted {
+    if after.count.is_complete() {
         state.reports.reached = Some(after.count.wanted);
     }
     if after.count.live >= after.count.wanted && !state.has_pending_strays() {
@@ -142,21 +140,17 @@ fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {
     if more > 0 { format!("{text} and {more} more") } else { text }
 }
 
-/// The result of a report.
-#[derive(Debug, Default)]
-pub struct Reported {
-    /// When to report again.
-    pub again: Option<Timestamp>,
-    /// Whether the status could not be written.
-    pub has_failed: bool,
-}
-
-/// Writes the status and records events, if they are due.
-pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut SetState) -> Reported {
+/// Writes the status and records events, if they are due. Returns when to report again; as an error, if the status cannot be written.
+pub async fn report(
+    context: &Context,
+    view: &View,
+    plan: &Plan,
+    state: &mut SetState,
+) -> Result<Option<Timestamp>, Timestamp> {
     let (set, now) = (&view.set, context.env.now());
     state.reports.silent_since = None;
     let new = (context.rules.status)(view, plan, state, context.env.clock.wall());
-    let mut events = rollout_events(set, plan, &new, state);
+    let mut events = Vec::from_iter(rollout_event(set, plan, &new, state));
     let is_settled = plan.create.is_empty() && !plan.tries_more_deletes(state) && plan.prepare.is_none();
     // The condition FailedDelete comes with its event, even if other deletes go on.
     if is_settled || stored::message(&new, condition::REPLICA_FAILURE, status::FAILED_DELETE).is_some() {
@@ -169,17 +163,17 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
     context.recorder.record(set, events);
     if stored::is_same(&set.status, &new) {
         state.reports.pace.up_to_date();
-        return Reported::default();
+        return Ok(None);
     }
     let next_step = state.reports.pace.last_write().map(|at| at + STEP).filter(|at| now < *at);
     if let Some(again) = next_step.filter(|_| is_within_step(&set.status, &new, plan)) {
-        return Reported { again: Some(again), has_failed: false };
+        return Ok(Some(again));
     }
     // During a rollout, more pods come and go, so a change of names alone can wait.
     let is_awaited = status::is_awaited(&set.status, &new, is_settled && plan.rollout != Rollout::InProgress);
     match state.reports.pace.due(new.observed_generation, is_awaited, now) {
         None => write_status(context, set, new, state).await,
-        again => Reported { again, has_failed: false },
+        again => Ok(again),
     }
 }
 
@@ -192,9 +186,9 @@ fn is_within_step(stored: &PodSetStatus, new: &PodSetStatus, plan: &Plan) -> boo
     plan.rollout == Rollout::InProgress && is_rolling(stored) && is_rolling(new) && said(stored) == said(new)
 }
 
-/// The events about the rollout of a template. The stored status shows which ones were already sent.
-fn rollout_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetState) -> Vec<Event> {
-    let Some(revision) = &new.update_revision else { return Vec::new() };
+/// The event about a new stage of the rollout. The stored status shows whether it was already sent.
+fn rollout_event(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetState) -> Option<Event> {
+    let revision = new.update_revision.as_ref()?;
     let is_complete = new.current_revision.as_ref() == Some(revision);
     let is_same = set.status.update_revision.as_ref() == Some(revision);
     let reason = stored::ready_reason(&set.status);
@@ -217,8 +211,7 @@ fn rollout_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetSta
         Stage::Idle => true,
     };
     let is_news = state.reports.stage.replace((revision.clone(), stage)) != Some((revision.clone(), stage));
-    let event = (is_news && !was_announced).then(|| events::rollout(stage, revision, plan.count));
-    event.flatten().into_iter().collect()
+    (is_news && !was_announced).then(|| events::rollout(stage, revision, plan.count)).flatten()
 }
 
 /// The events that are due when nothing is left to create or delete, except pods whose delete was rejected repeatedly. Each is due once.
@@ -229,8 +222,8 @@ fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState
     let may_change = plan.hold == Hold::Failure || !state.fates.deletes.is_empty();
     let is_over = |burst: &mut Burst| !has_strays && (!may_change || burst.from != plan.count.live);
     let burst = state.reports.burst.take_if(is_over);
-    let ended = state.reports.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
-    let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::work_done(&burst, live)).collect();
+    let mut due = std::mem::take(&mut state.reports.ended);
+    due.extend(burst.and_then(|burst| events::work_done(&burst, plan.count.live)));
     let stored_create = stored::message(&set.status, condition::REPLICA_FAILURE, status::FAILED_CREATE);
     let rejected = state.reports.rejected_create.as_ref();
     due.extend(
@@ -256,7 +249,12 @@ fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState
 }
 
 /// Applies a status and handles the result.
-async fn write_status(context: &Context, set: &Set, new: PodSetStatus, state: &mut SetState) -> Reported {
+async fn write_status(
+    context: &Context,
+    set: &Set,
+    new: PodSetStatus,
+    state: &mut SetState,
+) -> Result<Option<Timestamp>, Timestamp> {
     let (at, generation) = (context.env.now(), new.observed_generation);
     let new = PodSetStatus { written_by: Some(context.others.installation()), ..new };
     let version = (context.rules.status_version)(set.version);
@@ -266,19 +264,19 @@ async fn write_status(context: &Context, set: &Set, new: PodSetStatus, state: &m
             stored::share_pod_names(&new, &mut stored.status);
             state.reports.pace.written(generation, at);
             context.set_answered(set, Some(*stored));
-            Reported::default()
+            Ok(None)
         }
         Applied::Outdated(found) => {
             state.reports.pace.written(generation, at);
             context.set_answered(set, found.map(|found| *found));
-            Reported { again: Some(context.env.now()), has_failed: false }
+            Ok(Some(context.env.now()))
         }
         Applied::Failed(error) => {
             let now = context.env.now();
             let (wait, is_news) = state.reports.pace.failed(generation, &error, now);
             statuses::log_failure(&set.key, &error, is_news);
-            Reported { again: Some(now + wait), has_failed: true }
+            Err(now + wait)
         }
-        Applied::NotLeading => Reported::default(),
+        Applied::NotLeading => Ok(None),
     }
 }

@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     count::Progress,
+    events::Event,
     observe::Set,
     rejected_deletes::RejectedDeletes,
     rejection::{BACKOFF, Rejection},
@@ -49,8 +50,8 @@ pub struct SetState {
     pub preparation: Preparation,
     /// The last progress of the rollout.
     pub progress: Option<Box<Progress>>,
-    /// [`Set::waits_from`](super::observe::Set::waits_from) in the last plan. The outer `None`: there was no plan.
-    pub waits_from: Option<Option<i64>>,
+    /// The generation from which on the set waits for terminations, according to the last plan; 0 if it does not.
+    pub waits_from: Option<i64>,
     /// Whether a stranger had one of its names since the set was last read. The set is read before the next create.
     pub met_stranger: bool,
     /// The number of live pods after the last pass that changed pods, or the highest since. If fewer are live now, some were lost. `None`:
@@ -97,15 +98,19 @@ impl Preparation {
     /// Whether no pod of the spec's template is created now: its revision is about to change, or it is not stored and pods of the former
     /// template can be created.
     pub fn stops_creates(&self, set: &Set) -> bool {
-        let is_failed = self.failed(set.revision()).is_some() && !self.is_stored(set);
-        let has_collided = self.collided.is_some() && self.collided == set.revision();
+        let is_failed = self.failure(set).is_some() && !self.is_stored(set);
         let is_rolling = set.wanted.as_ref().is_ok_and(|wanted| wanted.update.max_unavailable.is_some());
-        has_collided || (is_failed && is_rolling && set.former_revision().is_some())
+        self.has_collided(set) || (is_failed && is_rolling && set.former_revision().is_some())
     }
 
-    /// The last failure, if it concerns this revision.
-    pub fn failed(&self, revision: Option<Revision>) -> Option<&FailedPreparation> {
-        self.failed.as_deref().filter(|failed| Some(failed.revision) == revision)
+    /// Whether the ControllerRevision for the template of the spec has another content.
+    pub fn has_collided(&self, set: &Set) -> bool {
+        self.collided.is_some() && self.collided == set.revision()
+    }
+
+    /// The last failure, if it concerns the template of the spec.
+    pub fn failure(&self, set: &Set) -> Option<&FailedPreparation> {
+        self.failed.as_deref().filter(|failed| Some(failed.revision) == set.revision())
     }
 }
 
@@ -122,8 +127,8 @@ pub struct Reports {
     pub overdue: BTreeSet<Uid>,
     /// The work that is under way and has no event yet.
     pub burst: Option<Burst>,
-    /// Work that ended and has no event yet, and how many pods were live then.
-    pub ended: Vec<(Burst, usize)>,
+    /// The events of work that ended because the wanted number changed.
+    pub ended: Vec<Event>,
     /// The wanted number that the set last reached; `None` once it works towards another.
     pub reached: Option<usize>,
     /// The revision and the stage of the rollout in the last report.
@@ -151,6 +156,12 @@ pub struct Burst {
 }
 
 impl SetState {
+    /// Whether the set waits for terminations now and did not in the last plan. A new leader takes its status for the last plan.
+    pub fn begins_to_wait(&mut self, set: &Set) -> bool {
+        let from = set.waits_from.unwrap_or(0);
+        self.waits_from.replace(from).or(set.status.observed_generation).is_some_and(|former| former < from)
+    }
+
     /// Whether strays keep pods from being created: one of them is still going, or too many cannot be deleted.
     pub fn strays_hold(&self) -> bool {
         self.has_pending_strays() || self.fates.strays.len() >= MOST_STRAYS
@@ -171,9 +182,11 @@ impl SetState {
 /// Writes whose effect is unknown. The promise rests on them: whatever may live counts.
 #[derive(Clone, Debug, Default)]
 pub struct Fates {
-    /// Creates that did not succeed, by name.
-    pub creates: BTreeMap<String, Create>,
-    /// Deletes that may take effect or have done so, by UID: when the last one was given up. A read resolves them.
+    /// Creates that have no answer, by name: when each was given up. They count as pods until a read resolves them.
+    pub unknown: BTreeMap<String, Timestamp>,
+    /// Creates that were rejected or never sent, by name: when. Their names are used again, so even a wrong rejection leads to no second pod.
+    pub rejected: BTreeMap<String, Timestamp>,
+    /// Deletes that have no answer, by UID: when the last one was given up. A read resolves them.
     pub deletes: BTreeMap<Uid, Timestamp>,
     /// Pods that differ from what was ordered and must go: their names by UID.
     pub strays: BTreeMap<Uid, String>,
@@ -194,75 +207,65 @@ pub enum Stage {
     Complete,
 }
 
-/// A create that did not succeed.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Create {
-    /// When it was given up.
-    pub at: Timestamp,
-    /// Whether it may still take effect. A create that was rejected, or never sent, cannot. Its name is used
-    /// again, so even a wrong rejection leads to no second pod.
-    pub is_unknown: bool,
-}
-
-impl Create {
-    /// Whether it may be forgotten once it is too old to take effect.
-    pub fn may_be_forgotten(&self) -> bool {
-        !self.is_unknown
-    }
-}
-
 impl Fates {
-    /// The names of the creates that may still take effect.
-    pub fn unknown(&self) -> impl Iterator<Item = &str> {
-        self.creates.iter().filter(|(_, create)| create.is_unknown).map(|(name, _)| name.as_str())
+    /// Whether a create of this name was tried and did not succeed.
+    pub fn has_failed(&self, name: &str) -> bool {
+        self.unknown.contains_key(name) || self.rejected.contains_key(name)
     }
 
-    /// Whether a delete of this pod may take effect, or has perhaps done so and no read has shown it yet.
+    /// Whether a delete of this pod has no answer, and no read has resolved it.
     pub fn is_going(&self, uid: &Uid) -> bool {
         self.deletes.contains_key(uid)
     }
 
-    /// Forgets the creates that are too old to matter. A write of unknown fate is not forgotten: after the quarantine its pod is looked up.
-    pub fn expire(&mut self, now: Timestamp, quarantine: SignedDuration, may_forget: fn(&Create) -> bool) {
-        let is_open = |at: Timestamp| now.duration_since(at) < quarantine;
-        self.creates.retain(|_, create| is_open(create.at) || !may_forget(create));
+    /// Forgets rejected creates after the quarantine, and deletes of pods that are gone then (`is_known`). Other writes without an answer are
+    /// not forgotten, unless `forgets_unknown`: after the quarantine their pods are read.
+    pub fn expire(
+        &mut self,
+        now: Timestamp,
+        quarantine: SignedDuration,
+        forgets_unknown: bool,
+        is_known: impl Fn(&Uid) -> bool,
+    ) {
+        let is_recent = |at: &Timestamp| now.duration_since(*at) < quarantine;
+        self.rejected.retain(|_, at| is_recent(at));
+        self.unknown.retain(|_, at| is_recent(at) || !forgets_unknown);
+        self.deletes.retain(|uid, at| is_recent(at) || is_known(uid));
     }
 
-    /// The creates of unknown fate that can no longer take effect: a read tells whether they did.
+    /// The creates without an answer that can no longer take effect: a read shows whether they did.
     pub fn overdue(&self, now: Timestamp, quarantine: SignedDuration) -> impl Iterator<Item = &str> {
-        let is_overdue = move |create: &Create| create.is_unknown && now.duration_since(create.at) >= quarantine;
-        self.creates.iter().filter(move |(_, create)| is_overdue(create)).map(|(name, _)| name.as_str())
+        let is_overdue = move |at: &Timestamp| now.duration_since(*at) >= quarantine;
+        self.unknown.iter().filter(move |(_, at)| is_overdue(at)).map(|(name, _)| name.as_str())
     }
 
-    /// Whether a delete of this pod can no longer take effect: a read tells whether it did.
+    /// Whether a delete of this pod can no longer take effect: a read shows whether it did.
     pub fn is_delete_overdue(&self, uid: &Uid, now: Timestamp, quarantine: SignedDuration) -> bool {
         self.deletes.get(uid).is_some_and(|at| now.duration_since(*at) >= quarantine)
     }
 
     /// When the next fate can be read.
     pub fn next_overdue(&self, now: Timestamp, quarantine: SignedDuration) -> Option<Timestamp> {
-        let creates = self.creates.values().filter(|create| create.is_unknown).map(|create| create.at);
-        creates.chain(self.deletes.values().copied()).map(|at| at + quarantine).filter(|at| *at > now).min()
+        let writes = self.unknown.values().chain(self.deletes.values());
+        writes.map(|at| *at + quarantine).filter(|at| *at > now).min()
     }
 
-    /// A create was not answered.
+    /// A create got no answer.
     pub fn create_unanswered(&mut self, name: &str, at: Timestamp) {
-        self.creates.insert(name.to_owned(), Create { at, is_unknown: true });
+        self.rejected.remove(name);
+        self.unknown.insert(name.to_owned(), at);
     }
 
     /// A create was rejected, or never sent. An earlier one of the same name may still take effect.
     pub fn create_rejected(&mut self, name: &str, at: Timestamp) {
-        let create = self.creates.entry(name.to_owned()).or_insert(Create { at, is_unknown: false });
-        if !create.is_unknown {
-            *create = Create { at, is_unknown: false };
+        if !self.unknown.contains_key(name) {
+            self.rejected.insert(name.to_owned(), at);
         }
     }
 
     /// A create was answered for certain, and its pod is known. An earlier one of the same name may still take effect.
     pub fn create_answered(&mut self, name: &str) {
-        if self.creates.get(name).is_some_and(|create| !create.is_unknown) {
-            self.creates.remove(name);
-        }
+        self.rejected.remove(name);
     }
 }
 
@@ -343,12 +346,13 @@ mod tests {
         fates.create_unanswered("a", start);
         fates.create_answered("a");
         fates.create_rejected("a", start + SignedDuration::from_secs(9));
-        fates.expire(start + SignedDuration::from_secs(59), QUARANTINE, Create::may_be_forgotten);
-        assert_eq!(fates.unknown().collect::<Vec<_>>(), ["a"]);
+        let expire = |fates: &mut Fates, at| fates.expire(at, QUARANTINE, false, |_| false);
+        expire(&mut fates, start + SignedDuration::from_secs(59));
+        assert!(fates.unknown.contains_key("a"));
         assert_eq!(fates.next_overdue(start, QUARANTINE), Some(start + QUARANTINE));
         let end = start + QUARANTINE;
-        fates.expire(end, QUARANTINE, Create::may_be_forgotten);
-        assert_eq!(fates.unknown().collect::<Vec<_>>(), ["a"], "until it is looked up");
+        expire(&mut fates, end);
+        assert!(fates.unknown.contains_key("a"), "until it is read");
         assert_eq!(fates.overdue(end - SignedDuration::from_secs(1), QUARANTINE).count(), 0);
         assert_eq!(fates.overdue(end, QUARANTINE).collect::<Vec<_>>(), ["a"]);
     }
@@ -357,10 +361,9 @@ mod tests {
     fn a_rejected_name_is_remembered_but_does_not_count() {
         let mut fates = Fates::default();
         fates.create_rejected("a", testing::now());
-        assert_eq!(fates.unknown().count(), 0);
-        assert!(fates.creates.contains_key("a"));
+        assert!(fates.unknown.is_empty() && fates.has_failed("a"));
         fates.create_answered("a");
-        assert!(fates.creates.is_empty());
+        assert!(!fates.has_failed("a"));
     }
 
     #[test]

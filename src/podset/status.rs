@@ -21,12 +21,12 @@ use operator_kit::statuses;
 /// The status of a set after a pass. `plan` is the plan made after the pass, and `wall` the time of day.
 pub fn status(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> PodSetStatus {
     let View { set, pods, .. } = view;
-    let available: Vec<&Seen> = pods.iter().filter(|seen| seen.is_available()).collect();
-    let ready = available.iter().filter(|seen| seen.is_ready()).count();
+    let current: Vec<&Seen> = pods.iter().filter(|seen| seen.is_current()).collect();
+    let ready = current.iter().filter(|seen| seen.is_ready()).count();
     let terminating = pods.iter().filter(|seen| seen.counts_as_terminating()).count();
-    let updated: Vec<&&Seen> = available.iter().filter(|seen| seen.pod.revision == set.revision()).collect();
+    let updated: Vec<&&Seen> = current.iter().filter(|seen| seen.pod.revision == set.revision()).collect();
     let updated_ready = updated.iter().filter(|seen| seen.is_ready()).count();
-    let Described { ready: reason, why, others } = describe(view, plan, state, available.len(), ready);
+    let Described { ready: reason, why, others } = describe(view, plan, state, current.len(), ready);
     let of_n = set.wanted.as_ref().map(|wanted| format!(" of {}", wanted.replicas)).unwrap_or_default();
     // `kubectl get --output=wide` and most other tools show only this message.
     let message = format!("{ready}{of_n} pods are ready{why}");
@@ -36,8 +36,8 @@ pub fn status(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> Po
     let mut conditions = vec![condition(condition::READY, READY.contains(&reason), reason, message)];
     conditions.extend(others.into_iter().map(|(type_, reason, message)| condition(type_, true, reason, message)));
     PodSetStatus {
-        pod_names: available.iter().map(|seen| seen.pod.key.name.clone()).collect(),
-        available_replicas: number(available.len()),
+        pod_names: current.iter().map(|seen| seen.pod.key.name.clone()).collect(),
+        available_replicas: number(current.len()),
         ready_replicas: number(ready),
         terminating_replicas: number(terminating),
         updated_replicas: number(updated.len()),
@@ -71,15 +71,14 @@ fn current_revision(view: &View, plan: &Plan, state: &SetState) -> Option<Arc<st
 
 /// One more if the ControllerRevision of the spec's template has another content: its name then changes.
 fn collision_count(View { set, .. }: &View, state: &SetState) -> Option<i32> {
-    let has_collided = state.preparation.collided.is_some() && state.preparation.collided == set.revision();
     let stored = set.status.collision_count;
-    if has_collided { Some(stored.unwrap_or_default() + 1) } else { stored }
+    if state.preparation.has_collided(set) { Some(stored.unwrap_or_default() + 1) } else { stored }
 }
 
 /// A generation is observed as soon as not more pods may live than it wants: at once on a scale-up, and on a scale-down only when the
 /// surplus is certainly gone. Until then the status has the former generation, which shows how many pods there may be.
 fn observed_generation(view: &View, plan: &Plan) -> Option<i64> {
-    let is_answered = view.set.wanted.is_ok() && plan.count.occupied <= plan.count.wanted;
+    let is_answered = view.set.wanted.is_ok() && plan.count.occupied() <= plan.count.wanted;
     if is_answered { Some(view.set.generation) } else { view.set.status.observed_generation }
 }
 
@@ -144,8 +143,8 @@ struct Described {
 }
 
 /// As [`describe_state`], and Stalled if a rollout makes no progress, whatever the reason.
-fn describe(view: &View, plan: &Plan, state: &SetState, available: usize, ready: usize) -> Described {
-    let mut described = describe_state(view, plan, state, available, ready);
+fn describe(view: &View, plan: &Plan, state: &SetState, current: usize, ready: usize) -> Described {
+    let mut described = describe_state(view, plan, state, current, ready);
     if plan.is_late && described.ready != INVALID {
         let message = format!("the rollout makes no progress{}", described.why);
         described.others.retain(|(type_, ..)| *type_ != condition::RECONCILING);
@@ -170,7 +169,7 @@ fn rejected_create(rejected: &Rejection) -> Option<Described> {
     }
 }
 
-fn describe_state(view: &View, plan: &Plan, state: &SetState, available: usize, ready: usize) -> Described {
+fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, ready: usize) -> Described {
     if view.set.is_deleting {
         let waiting = "waiting for the garbage collector and for finalizers".to_owned();
         let others = vec![(condition::RECONCILING, "Deleting", waiting)];
@@ -192,16 +191,16 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, available: usize, 
     if let Some(message) = state.retry.rejected.message().filter(|_| !plan.rejected.is_empty()) {
         return undeletable(view, plan, ready, message);
     }
-    let failed = state.preparation.failed(view.set.revision()).filter(|_| plan.rollout == Rollout::InProgress);
+    let failed = state.preparation.failure(&view.set).filter(|_| plan.rollout == Rollout::InProgress);
     if let Some(failed) = failed.filter(|failed| failed.is_invalid) {
         return invalid(&failed.message);
     }
-    let Count { wanted, occupied, updated, .. } = plan.count;
+    let Count { wanted, updated, .. } = plan.count;
     let mut updated = format!("{updated} of {wanted} pods have the new template");
     if let Some(failed) = failed {
         updated += &format!("; the rollout is on hold: {}", failed.message);
     }
-    if [available, ready, occupied] == [wanted; 3] && plan.rollout != Rollout::InProgress {
+    if [current, ready, plan.count.occupied()] == [wanted; 3] && plan.rollout != Rollout::InProgress {
         let (ready, why) = match plan.rollout {
             Rollout::None | Rollout::InProgress => (ALL_READY, String::new()),
             Rollout::Paused => (PAUSED, format!("; the rollout is paused: {updated}")),
@@ -237,7 +236,7 @@ fn invalid(message: &str) -> Described {
 fn undeletable(view: &View, plan: &Plan, ready: usize, message: &str) -> Described {
     let may_be_too_many =
         view.pods.iter().filter(|seen| seen.is_live() && plan.rejected.contains(&seen.pod.uid)).count();
-    let is_ready = ready >= plan.count.wanted && plan.count.occupied <= plan.count.wanted + may_be_too_many;
+    let is_ready = ready >= plan.count.wanted && plan.count.occupied() <= plan.count.wanted + may_be_too_many;
     let retrying = "pods cannot be deleted; next try within about 90 s".to_owned();
     let failure = (condition::REPLICA_FAILURE, FAILED_DELETE, message.to_owned());
     Described {
@@ -268,7 +267,7 @@ pub fn terminations(View { set, pods, .. }: &View) -> Option<String> {
 
 /// Why pods are not ready: the scheduler's message, and each reason from the kubelet with the first pod that has it.
 fn why_not_ready(pods: &[Seen]) -> Option<String> {
-    let not_ready = pods.iter().filter(|seen| seen.is_available() && !seen.is_ready()).map(|seen| &*seen.pod);
+    let not_ready = pods.iter().filter(|seen| seen.is_current() && !seen.is_ready()).map(|seen| &*seen.pod);
     let waiting = not_ready.filter_map(|pod| Some((pod, pod.waits_for.as_deref()?)));
     let (unscheduled, scheduled): (Vec<_>, Vec<_>) = waiting.partition(|(pod, _)| pod.node.is_none());
     let unscheduled = unscheduled.first().map(|(Pod { key, .. }, message)| match unscheduled.len() {
@@ -345,7 +344,7 @@ mod tests {
                 wanted: 2,
                 live,
                 ending: 0,
-                occupied: live,
+                unknown: 0,
                 certain: live,
                 updated: live,
                 updated_available: 0,
@@ -445,7 +444,6 @@ mod tests {
             let view = View { set: Arc::new(testing::patient_set(2)), ..view(pods) };
             let mut plan = planned(&view, Hold::Nothing);
             plan.count.ending = ending;
-            plan.count.occupied += ending;
             let mut status = status(&view, &plan, &SetState::default(), testing::now());
             let ready = status.conditions.swap_remove(0);
             (ready.reason, ready.message, status.terminating_replicas)
@@ -531,7 +529,7 @@ mod tests {
             let set = Arc::make_mut(&mut view.set);
             (set.generation, set.status.observed_generation) = (7, stored);
             let mut plan = planned(&view, Hold::Nothing);
-            plan.count.occupied = occupied;
+            (plan.count.live, plan.count.unknown) = (0, occupied);
             status(&view, &plan, &SetState::default(), testing::now()).observed_generation
         };
         assert_eq!(answered(0, Some(6)), Some(7), "a scale-up is observed at once");

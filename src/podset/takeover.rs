@@ -38,8 +38,8 @@ const RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(8)
 /// How many namespaces are read at a time, each by a worker of the controller.
 const NAMESPACES_AT_ONCE: usize = 16;
 
-/// How long a reconcile waits for its turn to read.
-const TURN: SignedDuration = SignedDuration::from_millis(200);
+/// If too many namespaces are being read, the set is reconciled again after this time.
+const TURN_RETRY: SignedDuration = SignedDuration::from_millis(200);
 
 /// Which sets still need a read in this term.
 #[derive(Debug)]
@@ -92,13 +92,13 @@ impl TakeOver {
         *lock(&self.state) = State::default();
     }
 
-    /// Whether the set must be read before its first write, according to this rule.
-    pub fn is_unread(&self, set: &Set, rule: fn(may_be_older: bool, is_read: bool) -> bool) -> bool {
+    /// Whether the set must be read before its first write in the term: it may be older than the term, and its namespace was not read since.
+    pub fn is_unread(&self, set: &Set) -> bool {
         let state = lock(&self.state);
         let may_be_older = state.preexisting.as_ref().is_none_or(|preexisting| preexisting.contains(&set.uid));
         let reread = state.rereads.get(&set.uid);
         let read = reread.or_else(|| state.namespaces.get(&set.key.namespace));
-        rule(may_be_older || reread.is_some(), read.is_some_and(|read| lock(read).is_done))
+        (may_be_older || reread.is_some()) && !read.is_some_and(|read| lock(read).is_done)
     }
 
     /// The cache may have forgotten pods of this set that count now. Its namespace is read again before its next write. A read in progress
@@ -138,7 +138,7 @@ impl TakeOver {
             if let Some(again) = read.tries.again.filter(|again| env.now() < *again) {
                 return Err(Next::At(again));
             }
-            let slot = self.slots.try_acquire().map_err(|_| Next::At(env.now() + env.jittered(TURN, 0.5)))?;
+            let slot = self.slots.try_acquire().map_err(|_| Next::At(env.now() + env.jittered(TURN_RETRY, 0.5)))?;
             read.is_begun = true;
             slot
         };
@@ -225,7 +225,7 @@ async fn list_sets(context: &Context, scope: &Scope) -> Result<HashSet<Uid>, Rea
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::podset::{promise::Rules, testing};
+    use crate::podset::testing;
 
     fn done() -> Shared {
         Arc::new(Mutex::new(Read { is_begun: true, is_done: true, ..Read::default() }))
@@ -247,7 +247,7 @@ mod tests {
             let take_over = TakeOver::default();
             let namespaces = read.into_iter().map(|namespace| (namespace, done())).collect();
             *lock(&take_over.state) = State { preexisting, namespaces, ..State::default() };
-            assert_eq!(take_over.is_unread(&set, Rules::default().is_unread), expected, "{take_over:?}");
+            assert_eq!(take_over.is_unread(&set), expected, "{take_over:?}");
         }
     }
 
@@ -255,7 +255,7 @@ mod tests {
     fn a_set_whose_pods_may_be_forgotten_is_reread_alone() {
         let (take_over, set) = (TakeOver::default(), testing::set(1));
         let other = Set { uid: "another".into(), ..testing::set(1) };
-        let is_unread = |set| take_over.is_unread(set, Rules::default().is_unread);
+        let is_unread = |set| take_over.is_unread(set);
         lock(&take_over.state).namespaces.insert(set.key.namespace.clone(), done());
         assert!(!is_unread(&set));
         take_over.require_reread(&set);

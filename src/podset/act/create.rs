@@ -183,7 +183,7 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
             done.has_failed = true;
             let reason = &rejection.message;
             // Only a repeated failure is reported: the first may have been a short outage, but a webhook may never answer.
-            let is_repeated = state.fates.creates.contains_key(&name);
+            let is_repeated = state.fates.has_failed(&name);
             if is_repeated {
                 debug!(set = %set.key, pod = name, reason, may_take_effect = may_land, "creating a pod failed again");
             } else {

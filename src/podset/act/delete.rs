@@ -83,7 +83,7 @@ fn handle(
             done.has_failed = true;
             return false;
         }
-        Deleted::Rejected(_) | Deleted::Failed { .. } if !(batch.context.rules.is_confined)(why) => {
+        Deleted::Rejected(_) | Deleted::Failed { .. } if !batch.context.rules.is_confined => {
             done.has_failed = true;
             return false;
         }

@@ -105,7 +105,7 @@ pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mu
     let Ok(Wanted { revision, template: PodsLike::Template(template), .. }) = &batch.set.wanted else { return };
     let prepared = match prepare {
         Prepare::Store => {
-            let has_failed = state.preparation.failed(Some(*revision)).is_some();
+            let has_failed = state.preparation.failure(batch.set).is_some();
             store(batch, view, *revision, template.as_deref(), has_failed).await
         }
         Prepare::DryRun => dry_run(batch, *revision, template.as_deref()).await,
@@ -128,7 +128,7 @@ pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mu
         Ok(Prepared::Rejected(message)) => (message, true),
         Err(error) => (error, false),
     };
-    if preparation.failed(Some(*revision)).is_none() {
+    if preparation.failure(batch.set).is_none() {
         preparation.failures = Failures::default();
     }
     let (wait, is_news) = preparation.failures.note(&message, BACKOFF);

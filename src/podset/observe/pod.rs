@@ -192,9 +192,14 @@ impl Seen {
         self.pod.is_terminating || self.delete_answered.is_some()
     }
 
-    /// Whether it counts for N: owned, not terminating, not finished.
+    /// Whether it is live: not being deleted and not finished.
     pub fn is_live(&self) -> bool {
         !self.is_terminating() && !self.pod.is_finished()
+    }
+
+    /// Whether it is live and certainly exists: the watch has not lost it.
+    pub fn is_certain(&self) -> bool {
+        self.is_live() && !self.is_missing
     }
 
     /// Whether `status.terminatingReplicas` counts it: it is being deleted and has not finished.
@@ -217,14 +222,14 @@ impl Seen {
         Some(self.terminating_since()? + SignedDuration::from_secs(self.pod.grace.into()) + OVERDUE)
     }
 
-    /// Whether it counts as available: live, and Pending or Running.
-    pub fn is_available(&self) -> bool {
+    /// Whether it is current, which the API calls available: live, and Pending or Running.
+    pub fn is_current(&self) -> bool {
         self.is_live() && matches!(self.pod.phase, Phase::Pending | Phase::Running)
     }
 
-    /// Whether it is available and ready.
+    /// Whether it is current and ready.
     pub fn is_ready(&self) -> bool {
-        self.is_available() && self.pod.ready_since.is_some()
+        self.is_current() && self.pod.ready_since.is_some()
     }
 
     /// From when on it has been ready for so many seconds, if it is ready.

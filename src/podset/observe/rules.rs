@@ -19,7 +19,8 @@ pub const QUARANTINE: SignedDuration = MAY_LAND;
 /// The rules that the caches apply.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheRules {
-    /// How long a create of unknown fate counts as live, and how long a name rests after its pod's end.
+    /// How long a write without an answer may still take effect. After that, a read resolves it. A name also rests for this time after its
+    /// pod ended.
     pub quarantine: SignedDuration,
     /// Whether a state of this resourceVersion is older than the known one. An older state changes nothing.
     pub is_stale: fn(version: u64, known: u64) -> bool,

@@ -161,7 +161,9 @@ impl Sets {
             effects.writers.extend(new_writer(&former.status, &set.status));
             stored::share_pod_names(&former.status, &mut set.status);
             if former.uid == set.uid {
-                set.waits_from = set.waits_from.and(former.waits_from).or(set.waits_from);
+                if set.waits_from.is_some() && former.waits_from.is_some() {
+                    set.waits_from = former.waits_from;
+                }
             } else {
                 effects.gone.push(self.rules.owner(&former.key.namespace, &former.uid));
                 self.by_uid.remove(&former.uid);

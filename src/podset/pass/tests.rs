@@ -76,7 +76,7 @@ impl Play {
         let write = Writer::new(client.clone(), &Uri::default(), Leadership::always(env.clone()));
         let controller = Arc::new(PodSetController::new(Parts {
             clients: Clients { read: Reader::new(client, &Uri::default()), write },
-            rules: Rules { is_unread: |_, _| false, ..Rules::default() },
+            rules: Rules { reads_first: false, ..Rules::default() },
             scopes: vec![None],
             default_image: String::new(),
             instance: String::new(),

@@ -4,9 +4,9 @@
 //! `most_updated` have it. Otherwise it gets that of `status.currentRevision`. So a template that does not work takes no more pods than
 //! `maxUnavailable`.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
-use super::{Creation, Deletion, Hold, Input, Plan, Prepare, Rollout, Why, deletion, soonest};
+use super::{Creation, Deletion, Hold, Input, Plan, Prepare, Rollout, Why, soonest};
 use crate::podset::{
     count::{Count, Progress},
     observe::{Seen, Wanted},
@@ -42,26 +42,30 @@ impl Input<'_> {
 
     /// Whether the pod has been ready for `minReadySeconds`, and no delete of it may still take effect.
     pub(super) fn is_available(&self, seen: &Seen) -> bool {
-        let min_ready = self.view.set.wanted.as_ref().map_or(0, |wanted| wanted.update.min_ready);
-        let is_due = seen.ready_for(min_ready).is_some_and(|at| at <= self.now);
+        let is_due = self.available_at(seen).is_some_and(|at| at <= self.now);
         is_due && !seen.is_missing && !self.state.fates.is_going(&seen.pod.uid)
+    }
+
+    /// When the pod will have been ready for `minReadySeconds`.
+    pub(super) fn available_at(&self, seen: &Seen) -> Option<Timestamp> {
+        seen.ready_for(self.view.set.wanted.as_ref().map_or(0, |wanted| wanted.update.min_ready))
     }
 
     /// How many pods may have the template of the spec now.
     fn most_updated(&self, count: Count, wanted: &Wanted) -> usize {
         let max_unavailable = wanted.update.max_unavailable.unwrap_or(wanted.replicas);
         let most = wanted.replicas - wanted.update.partition;
-        (self.rollout.most_updated)(most, count.updated_available, max_unavailable)
+        (self.rules.rollout.most_updated)(most, count.updated_available, max_unavailable)
     }
 
     /// Chooses the template of each pod to create. Those of the former template come first, so that a rejection of the new one does not keep
     /// them.
     pub(super) fn with_templates(&self, mut create: Vec<Creation>, count: Count, wanted: &Wanted) -> Vec<Creation> {
-        let is_rolling = wanted.update.max_unavailable.is_some() && self.rollout.is_careful;
+        let is_rolling = wanted.update.max_unavailable.is_some() && self.rules.rollout.is_careful;
         let former = self.view.set.former_revision().filter(|_| is_rolling);
         let rejected = self.state.reports.rejected_create.as_ref();
         let preparation = &self.state.preparation;
-        let failed = preparation.failed(Some(wanted.revision));
+        let failed = preparation.failure(&self.view.set);
         let is_invalid = failed.is_some_and(|failed| failed.is_invalid)
             || preparation.stops_creates(&self.view.set)
             || rejected.is_some_and(|rejected| rejected.is_invalid_template(self.view.set.generation));
@@ -96,7 +100,7 @@ impl Input<'_> {
         let outdated = self.outdated(&plan, wanted);
         let rollout = self.rollout(plan.count, wanted);
         let needed = self.needed_preparation(&plan, wanted, !outdated.is_empty());
-        let failed = self.state.preparation.failed(Some(wanted.revision)).filter(|_| needed.is_some());
+        let failed = self.state.preparation.failure(&self.view.set).filter(|_| needed.is_some());
         let retry_at = failed.map(|failed| failed.again).filter(|again| *again > self.now);
         let Wanted { revision, update, .. } = *wanted;
         let progress = Progress { revision, update, count: plan.count, since: self.now };
@@ -104,7 +108,7 @@ impl Input<'_> {
             (rollout == Rollout::InProgress).then(|| progress.after(self.state.progress.as_deref().copied()));
         let deadline = progress.map(|progress| progress.since + SignedDuration::from_secs(update.deadline.into()));
         let is_late = deadline.is_some_and(|deadline| deadline <= self.now);
-        let wake = soonest(soonest(plan.wake, retry_at), deadline.filter(|_| !is_late));
+        let wake = soonest([plan.wake, retry_at, deadline.filter(|_| !is_late)]);
         let prepare = needed.filter(|_| retry_at.is_none());
         let plan = Plan { prepare, rollout, progress, is_late, wake, ..plan };
         // Pods are deleted only once the template is stored and its dry run has passed.
@@ -148,16 +152,15 @@ impl Input<'_> {
 
     /// The pods to delete because they have another template than the spec's: those that are not available first.
     fn outdated(&self, plan: &Plan, wanted: &Wanted) -> Vec<Deletion> {
-        let Count { live, ending, occupied, certain, updated, .. } = plan.count;
+        let Count { live, unknown, certain, updated, .. } = plan.count;
         let Some(max_unavailable) = wanted.update.budget() else { return Vec::new() };
         let is_busy = plan.hold != Hold::Nothing || self.state.strays_hold();
-        if is_busy || occupied - ending > wanted.replicas || certain < live {
+        if is_busy || live + unknown > wanted.replicas || certain < live {
             return Vec::new();
         }
         // Missing pods will get the new template, as far as `most_updated` allows. A create without an answer may bring a pod of either
         // template.
-        let unknown = occupied - live - ending;
-        let free = wanted.replicas - (occupied - ending);
+        let free = wanted.replicas - (live + unknown);
         let mut left = self.most_updated(plan.count, wanted).saturating_sub(updated + unknown + free);
         let mut available = plan.count.available;
         let least = wanted.replicas.saturating_sub(max_unavailable);
@@ -169,13 +172,13 @@ impl Input<'_> {
         let mut outdated = Vec::new();
         for seen in ranked {
             let is_available = self.is_available(seen);
-            if left == 0 || (is_available && !(self.rollout.may_delete_available)(available, least)) {
+            if left == 0 || (is_available && !(self.rules.rollout.may_delete_available)(available, least)) {
                 break;
             }
             let counts = usize::from(self.is_deletable(seen));
             left -= counts;
             available -= usize::from(is_available) * counts;
-            outdated.push(Deletion { is_exact: self.may_be_bound(seen), ..deletion(seen, Why::Outdated) });
+            outdated.push(self.deletion(seen, Why::Outdated));
         }
         outdated
     }

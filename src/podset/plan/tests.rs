@@ -9,7 +9,7 @@ use super::*;
 use crate::podset::{
     names::pod_name,
     observe::{Phase, QUARANTINE},
-    set_state::{Create, Fates, Retry},
+    set_state::{Fates, Retry},
     testing::{self, PodBuilder},
 };
 
@@ -49,9 +49,7 @@ fn plan_with(view: &View, state: &SetState, names: &Known) -> Plan {
         view,
         state,
         names: Names { nth: &nth, is_known: &is_known, is_resting: &is_resting },
-        quarantine: QUARANTINE,
-        may_run: Seen::is_ending,
-        rollout: RolloutRules::default(),
+        rules: &Rules::default(),
         now: testing::now(),
     })
 }
@@ -125,7 +123,7 @@ fn pods_that_are_being_deleted_are_no_surplus() {
     let running = |index: u32| testing::pod(&nth(index)).ready(9);
     let pods = || vec![running(0), running(1), running(2).deleted(1), running(3).deleted(1)];
     let plan = planned(&patient(2, pods()), &SetState::default());
-    assert_eq!((created(&plan).len(), deleted(&plan).len(), plan.count.occupied), (0, 0, 4));
+    assert_eq!((created(&plan).len(), deleted(&plan).len(), plan.count.occupied()), (0, 0, 4));
     let plan = planned(&patient(1, pods()), &SetState::default());
     assert_eq!(deleted(&plan).len(), 1, "terminating pods do not change this");
     let plan = planned(&patient(5, pods()), &SetState::default());
@@ -137,7 +135,7 @@ fn a_create_of_unknown_fate_and_its_terminating_pod_count_once() {
     let mut state = SetState::default();
     state.fates.create_unanswered(&nth(0), testing::now());
     let pods = vec![testing::pod(&nth(0)).ready(9).deleted(1)];
-    assert_eq!(planned(&patient(2, pods), &state).count.occupied, 1);
+    assert_eq!(planned(&patient(2, pods), &state).count.occupied(), 1);
 }
 
 /// Otherwise the watch would not show its end.
@@ -164,7 +162,7 @@ fn a_create_of_unknown_fate_counts_and_is_repeated_under_its_name() {
 
     let landed = [two.clone(), vec![testing::pod(&nth(2)).ready(9)]].concat();
     assert_eq!(deleted(&planned(&view(2, landed.clone()), &state)).len(), 1, "it landed: one is surplus");
-    assert_eq!(planned(&view(3, landed), &state).count.occupied, 3, "the pod and its unknown create count once");
+    assert_eq!(planned(&view(3, landed), &state).count.occupied(), 3, "the pod and its unknown create count once");
 
     let died = [two, vec![testing::pod(&nth(2)).terminating()]].concat();
     let step_3 = planned(&view(3, died), &state);
@@ -320,7 +318,7 @@ fn an_expired_create_is_looked_up_before_it_is_forgotten() {
     state.fates.create_unanswered(&nth(1), testing::now() - SignedDuration::from_secs(60));
     let plan = planned(&view(1, vec![testing::pod(&nth(0)).ready(9)]), &state);
     let looks: Vec<&str> = plan.look.iter().map(|look| &*look.key.name).collect();
-    assert_eq!((looks, plan.count.occupied), (vec![&*nth(1)], 2));
+    assert_eq!((looks, plan.count.occupied()), (vec![&*nth(1)], 2));
 }
 
 /// A pod of the set in any phase and fate.
@@ -364,9 +362,12 @@ fn any_case() -> impl Strategy<Value = Case> {
             let now = testing::now();
             for (index, is_unknown, ago) in creates {
                 let at = now - SignedDuration::from_secs(ago);
-                state.fates.creates.insert(nth(index), Create { at, is_unknown });
+                match is_unknown {
+                    true => state.fates.create_unanswered(&nth(index), at),
+                    false => state.fates.create_rejected(&nth(index), at),
+                }
             }
-            state.fates.expire(now, QUARANTINE, Create::may_be_forgotten);
+            state.fates.expire(now, QUARANTINE, false, |_| true);
             for index in going {
                 state.fates.deletes.insert(format!("uid-{index}").into(), now);
             }
@@ -416,7 +417,7 @@ proptest! {
     #[test]
     fn it_never_creates_beyond_n(case in any_case()) {
         let plan = case.plan();
-        let unknown: BTreeSet<&str> = case.state.fates.unknown().collect();
+        let unknown: BTreeSet<&str> = case.state.fates.unknown.keys().map(String::as_str).collect();
         let live = case.view.pods.iter().filter(|seen| seen.is_live()).map(|seen| &*seen.pod.key.name);
         let may_live: BTreeSet<&str> = live.chain(unknown.iter().copied()).chain(created(&plan)).collect();
         let names = created(&plan);

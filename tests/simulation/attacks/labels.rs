@@ -64,7 +64,7 @@ async fn a7_a_pod_without_the_label_counts_and_gets_it_back() {
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
     assert!(are_labelled(&server));
 
-    let unread = Rules { is_unread: |_, _| false, ..Rules::default() };
+    let unread = Rules { reads_first: false, ..Rules::default() };
     let server = try_both_ways(a7_unwatched, unread).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 3);
     assert!(are_labelled(&server));

@@ -93,7 +93,7 @@ async fn a4_spec() -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a4_a_new_leader_reads_before_it_writes() {
-    let server = try_both_ways(a4_pods, Rules { is_unread: |_, _| false, ..Rules::default() }).await;
+    let server = try_both_ways(a4_pods, Rules { reads_first: false, ..Rules::default() }).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 3);
     let server = a4_spec().await;
     server.check();

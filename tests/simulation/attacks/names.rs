@@ -42,7 +42,7 @@ async fn a1_repeated(rules: Rules) -> ApiServer {
 async fn a1_a_repeated_create_has_the_same_name() {
     static DRAWN: AtomicU32 = AtomicU32::new(0);
     // The name matters only if the unanswered create is forgotten.
-    let forgetful = Rules { may_forget: |_| true, ..forgetful() };
+    let forgetful = Rules { forgets_unknown: true, ..forgetful() };
     a1_repeated(forgetful).await.check();
     let name = |set: &str, uid: &str, _: u32| pod_name(set, uid, DRAWN.fetch_add(1, Ordering::Relaxed));
     let server = a1_repeated(Rules { name, ..forgetful }).await;
@@ -64,7 +64,7 @@ async fn a1_unseen(rules: Rules) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a1_a_read_settles_an_unknown_fate() {
-    let server = try_both_ways(a1_unseen, Rules { may_forget: |_| true, ..Rules::default() }).await;
+    let server = try_both_ways(a1_unseen, Rules { forgets_unknown: true, ..Rules::default() }).await;
     assert_eq!(server.live_pods(NS, "web").len(), 1, "the pod is found and deleted");
 }
 

@@ -256,12 +256,12 @@ async fn a13_a_policy_change_during_a_create_is_not_observed_too_early() {
 
 #[tokio::test(start_paused = true)]
 async fn a13_succeeds_without_each_of_its_rules() {
-    let (server, _operator, _) = one_is_deleted(Rules { may_run: |_| false, ..Rules::default() }).await;
+    let (server, _operator, _) = one_is_deleted(Rules { counts_terminating: false, ..Rules::default() }).await;
     sleep(10).await;
     assert!(exceeded_bound(&server), "pods that are being deleted do not count");
     let forgetful = cached(CacheRules { may_count: |pod, _| !pod.is_terminating, ..CacheRules::default() });
     assert!(exceeded_bound(&label_lost(forgetful).await.0), "pods that no watch shows do not count");
-    let blind = Rules { is_unread: |_, _| false, ..Rules::default() };
+    let blind = Rules { reads_first: false, ..Rules::default() };
     assert!(exceeded_bound(&unseen_when_the_policy_changes(blind).await.0), "nothing is read when the policy changes");
 }
 
