@@ -148,8 +148,8 @@ fn type_of(field: &Value) -> String {
 fn flags() {
     let command = Cli::command();
     let run = command.find_subcommand("run").expect("there is `run`");
-    let guide = "`podset-operator run` takes these flags. A flag takes precedence over its environment variable. [Operating](../operating.md#flags)\n\
-                 explains them.";
+    let guide = "`podset-operator run` takes these flags; `podset-operator crd`, which prints the CRDs, takes none. A flag takes precedence over its\n\
+                 environment variable. [Operating](../operating.md#flags) explains them.";
     let mut page = head("Flags", guide);
     let flags: Vec<_> = run.get_arguments().filter(|flag| flag.get_env().is_some()).collect();
     let mut headings: Vec<_> = flags.iter().filter_map(|flag| flag.get_help_heading()).collect();

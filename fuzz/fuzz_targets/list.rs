@@ -9,7 +9,8 @@ use kube::client::Body;
 use libfuzzer_sys::fuzz_target;
 use operator_kit::{
     client::Reader,
-    listwatch::{Source, is_stale, list, version},
+    listwatch::{Source, is_stale, list},
+    meta::version,
 };
 use podset_operator::podset::observe::Pod;
 use podset_operator_fuzz::{Edit, client, edited, run};

@@ -55,7 +55,7 @@ fn explained(error: &kube::Error) -> String {
             let advice = match reason {
                 "NotFound" => "\nList the PodSets of a namespace with: kubectl get podsets --namespace NAMESPACE",
                 "Forbidden" => {
-                    "\nYou need get, list and watch on podsets, pods, events and controllerrevisions, and patch on podsets."
+                    "\nYou need get, list and watch on podsets, pods, events and controllerrevisions. Changing a rollout also needs patch on podsets."
                 }
                 _ => "",
             };

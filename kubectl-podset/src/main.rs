@@ -235,7 +235,7 @@ async fn run_for(cluster: &Cluster, command: &Command, name: &str, separator: &m
         "none" => (true, ""),
         "server" => (true, " (server dry run)"),
         _ if matches!(args.output.as_deref(), Some("json" | "yaml")) => {
-            return Err("only the API server knows the result: use --dry-run=server".to_owned().into());
+            return Err("--dry-run=client cannot print the result: use --dry-run=server".to_owned().into());
         }
         _ => (false, " (dry run)"),
     };

@@ -61,7 +61,7 @@ fn headline(seen: &Seen, status: &Status) -> String {
         true if live(seen) != status.available_replicas => "may not be ready".to_owned(),
         true if status.updated_replicas >= set.spec.replicas => "is ready and up to date".to_owned(),
         true => "is ready, but not up to date".to_owned(),
-        false => format!("has not been ready for {}", since(ready.last_transition_time.0, *now)),
+        false => format!("has been unready for {}", since(ready.last_transition_time.0, *now)),
     };
     format!("{name} {verdict} ({}): {}", ready.reason, ready.message)
 }
@@ -83,7 +83,7 @@ fn operator(seen: &Seen, status: &Status) -> Option<String> {
         Some((namespace, lease)) => format!("kubectl get lease {lease} --namespace {namespace}"),
         None => "kubectl get lease podset-operator --namespace podset-operator-system".to_owned(),
     };
-    let is_it = format!("is the operator running, does it lead, and does it watch this namespace? ({look})");
+    let is_it = format!("check that the operator runs, leads and watches this namespace ({look})");
     let live = live(seen);
     if status.observed_generation == 0 {
         Some(format!("the operator has not looked at it yet: {is_it}"))
@@ -234,7 +234,9 @@ fn advice(set: &PodSet, status: &Status) -> Option<String> {
                 "FailedCreate" => ("no pods can be created", "a quota, a webhook or a policy", 30),
                 _ => ("pods cannot be deleted", "a webhook, a policy or no response", 90),
             };
-            format!("see in the message why {what} ({why}); the operator tries again within about {seconds} seconds")
+            format!(
+                "the message says why {what}, for example {why}; the operator tries again within about {seconds} seconds"
+            )
         }
         ("ProgressDeadlineExceeded" | "PodsFailing", _) => format!("fix spec.template{undo}"),
         ("WaitingForTermination", _) => {
@@ -346,20 +348,20 @@ web is ready, but not up to date (AllPodsReady): 2 of 2
 Next: delete the pods with a former template, one by one
 
 {"status":{"conditions":{"ready":{"status":"False","reason":"InvalidTemplate","message":"0 of 2: no"}}}}
-web has not been ready for 3m (InvalidTemplate): 0 of 2: no
+web has been unready for 3m (InvalidTemplate): 0 of 2: no
 Next: fix spec.template, or go back to the former one: kubectl podset rollout undo web --namespace a
 
 {"status":{"conditions":{"ready":{"status":"False","reason":"PodsNotReady"},"failure":{"type":"ReplicaFailure","status":"True","reason":"FailedCreate","message":"quota","lastTransitionTime":"2026-01-01T00:57:00Z"}}}}
-web has not been ready for 3m (PodsNotReady): 2 of 2
-Next: see in the message why no pods can be created (a quota, a webhook or a policy); the operator tries again within about 30 seconds
+web has been unready for 3m (PodsNotReady): 2 of 2
+Next: the message says why no pods can be created, for example a quota, a webhook or a policy; the operator tries again within about 30 seconds
 
 {"status":null}
 web is not ready: it has no status
-- the operator has not looked at it yet: is the operator running, does it lead, and does it watch this namespace? (kubectl get lease podset-operator --namespace podset-operator-system)
+- the operator has not looked at it yet: check that the operator runs, leads and watches this namespace (kubectl get lease podset-operator --namespace podset-operator-system)
 
 {"status":{"observedGeneration":2}}
 web may not be ready (AllPodsReady): 2 of 2
-- the operator has not acted on the last change yet: is the operator running, does it lead, and does it watch this namespace? (kubectl get lease leader --namespace ops)
+- the operator has not acted on the last change yet: check that the operator runs, leads and watches this namespace (kubectl get lease leader --namespace ops)
 
 {"spec":{"replicas":1},"status":{"observedGeneration":2}}
 web may not be ready (AllPodsReady): 2 of 2
@@ -367,7 +369,7 @@ web may not be ready (AllPodsReady): 2 of 2
 
 {"status":{"availableReplicas":3}}
 web may not be ready (AllPodsReady): 2 of 2
-- 2 pods live, but the status says 3; if that is so for more than 5 seconds: is the operator running, does it lead, and does it watch this namespace? (kubectl get lease leader --namespace ops)
+- 2 pods live, but the status says 3; if that is so for more than 5 seconds: check that the operator runs, leads and watches this namespace (kubectl get lease leader --namespace ops)
 - 1 pod has a former template: they are replaced as new pods become available
 
 {"status":{"updateRevision":null}}

@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 
 use super::{LABEL_REVISION, pod_spec};
 
-/// A PodSet keeps a number of identical pods running, and never runs more than that number.
+/// A PodSet keeps a number of identical pods running, and never more. By default, a pod that is being deleted does not count.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, KubeSchema, Serialize)]
 #[kube(
     group = "app.example.com",
@@ -29,7 +29,7 @@ use super::{LABEL_REVISION, pod_spec};
     category = "all",
     namespaced,
     status = "PodSetStatus",
-    doc = "A PodSet keeps a number of identical pods running, and never runs more than that number.",
+    doc = "A PodSet keeps a number of identical pods running, and never more. By default, a pod that is being deleted does not count.",
     scale(
         spec_replicas_path = ".spec.replicas",
         status_replicas_path = ".status.availableReplicas",
@@ -49,7 +49,7 @@ use super::{LABEL_REVISION, pod_spec};
         name = "Message",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Ready\")].message",
-        description = "Why it is not ready",
+        description = "How many pods are ready, and why the others are not",
         priority = 1
     ),
     validation = name_rule(),
@@ -87,7 +87,7 @@ pub struct PodSetSpec {
     /// How a changed template reaches the pods.
     #[serde(default)]
     pub update_strategy: UpdateStrategy,
-    /// The template of the pods. Without it, or without its spec, the pods are the operator's default pod.
+    /// The template of the pods. Without it, or without its spec, the operator creates its default pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "PodTemplate")]
     pub template: Option<PodTemplate>,

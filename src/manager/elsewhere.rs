@@ -87,7 +87,7 @@ impl Search {
                 Ok(Verdict::Unclear(other)) => {
                     if !std::mem::replace(&mut is_logged, true) {
                         info!(
-                            "{other}, or used it before; waiting to see whether it is renewed; set {FLAG} to skip this check"
+                            "found a Lease of the same name: {other}, or used it before; waiting to see whether it is renewed; set {FLAG} to skip this check"
                         );
                     }
                     PERIOD

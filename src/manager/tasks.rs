@@ -27,7 +27,7 @@ pub enum Failure {
     Lost(Lost),
     /// Another installation leads, and this process would lead beside it.
     #[error(
-        "{other}, and both would write: give {flag}={} to join it, or {flag}={home} for an installation of its own",
+        "{other}, and both would write the same PodSets: set {flag}={} to join it, or {flag}={home} to run a separate installation",
         .other.namespace,
         flag = FLAG
     )]

@@ -24,7 +24,7 @@ use operator_kit::{
         self, Change, Scope, Source, Watched, is_stale,
         synced::{Listing, Synced},
     },
-    lock,
+    lock, meta,
     pace::Pace,
     queue::{self, Queue, Trigger},
     requests,
@@ -62,7 +62,7 @@ impl From<Named> for ObjectKey {
 
 impl Watched for Named {
     fn version(&self) -> u64 {
-        listwatch::version(&self.metadata.resource_version)
+        meta::version(&self.metadata.resource_version)
     }
 }
 

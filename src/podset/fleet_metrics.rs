@@ -116,8 +116,9 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
         let termination =
             "Seconds since the deletion of the longest-terminating pod was requested; 0 if none is terminating";
         let unconverged = "Seconds since the longest-diverged PodSet last matched its spec; 0 if all match";
-        let backoff = "Longest wait in seconds of any PodSet before it replaces a finished pod; 0 if none waits";
-        let rollout = "Seconds since the longest rollout in progress began; 0 if none is in progress";
+        let backoff = "Longest wait in seconds before a finished pod is replaced, of any PodSet in the last 10 minutes; 0 if none waits";
+        let rollout =
+            "Longest time in seconds that a PodSet with a rollout in progress has not been ready; 0 if there is none";
         for (name, help, time) in [
             ("podset_longest_unconverged_seconds", unconverged, figures.unconverged),
             ("podset_longest_backoff_seconds", backoff, figures.backoff),

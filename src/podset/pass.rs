@@ -137,7 +137,15 @@ impl Pass<'_> {
             is_known: &|name| caches.pods.is_known(&key(name), now),
             is_resting: &|name| caches.pods.is_resting(&key(name), now),
         };
-        let plan = plan::plan(&Input { view: &view, state, names, rules, now });
+        let plan = plan::plan(&Input {
+            view: &view,
+            state,
+            names,
+            quarantine: rules.cache.quarantine,
+            counts_terminating: rules.counts_terminating,
+            rollout: rules.rollout,
+            now,
+        });
         state.progress = plan.progress.map(Box::new);
         Ok((view, plan))
     }

@@ -17,7 +17,6 @@ use super::{
     count::Count,
     names::Names,
     observe::{Pod, Seen, View, Wanted},
-    promise::Rules,
     ranking, restart_backoff,
     set_state::SetState,
 };
@@ -35,8 +34,12 @@ pub struct Input<'a> {
     pub state: &'a SetState,
     /// The names of its pods.
     pub names: Names<'a>,
-    /// The rules of the promise.
-    pub rules: &'a Rules,
+    /// How long a write without an answer may still take effect.
+    pub quarantine: SignedDuration,
+    /// Whether pods that are being deleted and may run count, if their set waits for terminations.
+    pub counts_terminating: bool,
+    /// What bounds a rollout.
+    pub rollout: RolloutRules,
     /// The time.
     pub now: Timestamp,
 }
@@ -113,11 +116,7 @@ impl Input<'_> {
 
     /// Whether this pod is being deleted and counts until it has ended.
     fn is_ending(&self, seen: &Seen) -> bool {
-        self.rules.counts_terminating && self.view.set.waits_for_termination() && seen.is_ending()
-    }
-
-    fn quarantine(&self) -> SignedDuration {
-        self.rules.cache.quarantine
+        self.counts_terminating && self.view.set.waits_for_termination() && seen.is_ending()
     }
 
     /// When time alone will change the plan.
@@ -127,14 +126,14 @@ impl Input<'_> {
         let unlabelled = pods.iter().filter(|seen| !seen.pod.is_labelled);
         let relabel = unlabelled.filter_map(|seen| self.relabel_waits_until(seen)).min();
         let overdue = self.ending().filter_map(Seen::overdue_at).filter(|at| *at > now).min();
-        let fates = state.fates.next_overdue(now, self.quarantine());
+        let fates = state.fates.next_overdue(now, self.quarantine);
         let available = pods.iter().filter_map(|seen| self.available_at(seen)).filter(|at| *at > now).min();
         soonest([look, relabel, overdue, fates, available])
     }
 
     fn looks(&self) -> Vec<Look> {
         let Input { view: View { set, pods, .. }, state, now, .. } = *self;
-        let is_overdue = |uid: &Uid| state.fates.is_delete_overdue(uid, now, self.quarantine());
+        let is_overdue = |uid: &Uid| state.fates.is_delete_overdue(uid, now, self.quarantine);
         let is_doubtful = |seen: &&Seen| seen.look_at().is_some_and(|at| at <= now) || is_overdue(&seen.pod.uid);
         let doubtful = pods.iter().filter(is_doubtful);
         let doubtful = doubtful.map(|seen| Look {
@@ -142,7 +141,7 @@ impl Input<'_> {
             sought: Some(seen.clone()),
             settles_delete: is_overdue(&seen.pod.uid),
         });
-        let overdue = state.fates.overdue(now, self.quarantine());
+        let overdue = state.fates.overdue(now, self.quarantine);
         let overdue = overdue.map(|name| Look { key: set.key.sibling(name), sought: None, settles_delete: false });
         doubtful.chain(overdue).collect()
     }

@@ -44,7 +44,7 @@ pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut 
     if (done.is_creating || done.is_deleting) && !is_update {
         let wanted = set.replicas();
         let former = state.reports.burst.take_if(|burst| burst.wanted != wanted);
-        state.reports.ended.extend(former.and_then(|burst| events::work_done(&burst, from)));
+        state.reports.ended.extend(former.map(|burst| (burst, from)));
         let burst =
             state.reports.burst.get_or_insert(Burst { wanted, from, created: 0, is_deleting: false, is_scaling });
         if is_scaling {
@@ -222,8 +222,8 @@ fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState
     let may_change = plan.hold == Hold::Failure || !state.fates.deletes.is_empty();
     let is_over = |burst: &mut Burst| !has_strays && (!may_change || burst.from != plan.count.live);
     let burst = state.reports.burst.take_if(is_over);
-    let mut due = std::mem::take(&mut state.reports.ended);
-    due.extend(burst.and_then(|burst| events::work_done(&burst, plan.count.live)));
+    let ended = state.reports.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
+    let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::work_done(&burst, live)).collect();
     let stored_create = stored::message(&set.status, condition::REPLICA_FAILURE, status::FAILED_CREATE);
     let rejected = state.reports.rejected_create.as_ref();
     due.extend(

@@ -12,7 +12,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     count::Progress,
-    events::Event,
     observe::Set,
     rejected_deletes::RejectedDeletes,
     rejection::{BACKOFF, Rejection},
@@ -127,8 +126,8 @@ pub struct Reports {
     pub overdue: BTreeSet<Uid>,
     /// The work that is under way and has no event yet.
     pub burst: Option<Burst>,
-    /// The events of work that ended because the wanted number changed.
-    pub ended: Vec<Event>,
+    /// Work that ended and has no event yet, and how many pods were live then.
+    pub ended: Vec<(Burst, usize)>,
     /// The wanted number that the set last reached; `None` once it works towards another.
     pub reached: Option<usize>,
     /// The revision and the stage of the rollout in the last report.

@@ -3,10 +3,20 @@
 use std::{collections::HashMap, sync::Arc};
 
 use jiff::Timestamp;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
 use super::ObjectKey;
-use crate::listwatch;
+
+/// An object that can be listed and watched.
+pub trait Watched: DeserializeOwned {
+    /// The resourceVersion, as a number. From Kubernetes 1.35 on, the versions of one resource can be compared.
+    fn version(&self) -> u64;
+}
+
+/// A resourceVersion as a number; 0 if it is not a number.
+pub fn version(text: &str) -> u64 {
+    text.parse().unwrap_or(0)
+}
 
 /// The UID of an object.
 pub type Uid = Arc<str>;
@@ -89,7 +99,7 @@ impl Meta {
 
     /// The resourceVersion as a number.
     pub fn version(&self) -> u64 {
-        listwatch::version(&self.resource_version)
+        version(&self.resource_version)
     }
 }
 

@@ -1,8 +1,9 @@
-//! Namespace and name of an object.
+//! Namespace and name of an object, and the namespaces that are watched.
 
 use std::{fmt, sync::Arc};
 
-use crate::listwatch::Scope;
+/// A namespace to watch; `None` is all of them.
+pub type Scope = Option<Arc<str>>;
 
 /// Namespace and name of an object.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

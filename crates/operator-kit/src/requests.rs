@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::ObjectKey;
-use crate::{OPERATOR, listwatch::Scope};
+use crate::{OPERATOR, object_key::Scope};
 
 /// A request, if it could be built.
 pub type Built = Result<Request<Vec<u8>>, request::Error>;

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::{ObjectKey, meta::Uid, requests};
 use crate::{
     client::{Answer, Clients, with_version},
-    listwatch::Watched,
     log_once::warn_once,
+    meta::Watched,
     telemetry::spans,
     text::{in_full, in_words},
 };

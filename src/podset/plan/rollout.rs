@@ -55,13 +55,13 @@ impl Input<'_> {
     fn most_updated(&self, count: Count, wanted: &Wanted) -> usize {
         let max_unavailable = wanted.update.max_unavailable.unwrap_or(wanted.replicas);
         let most = wanted.replicas - wanted.update.partition;
-        (self.rules.rollout.most_updated)(most, count.updated_available, max_unavailable)
+        (self.rollout.most_updated)(most, count.updated_available, max_unavailable)
     }
 
     /// Chooses the template of each pod to create. Those of the former template come first, so that a rejection of the new one does not keep
     /// them.
     pub(super) fn with_templates(&self, mut create: Vec<Creation>, count: Count, wanted: &Wanted) -> Vec<Creation> {
-        let is_rolling = wanted.update.max_unavailable.is_some() && self.rules.rollout.is_careful;
+        let is_rolling = wanted.update.max_unavailable.is_some() && self.rollout.is_careful;
         let former = self.view.set.former_revision().filter(|_| is_rolling);
         let rejected = self.state.reports.rejected_create.as_ref();
         let preparation = &self.state.preparation;
@@ -172,7 +172,7 @@ impl Input<'_> {
         let mut outdated = Vec::new();
         for seen in ranked {
             let is_available = self.is_available(seen);
-            if left == 0 || (is_available && !(self.rules.rollout.may_delete_available)(available, least)) {
+            if left == 0 || (is_available && !(self.rollout.may_delete_available)(available, least)) {
                 break;
             }
             let counts = usize::from(self.is_deletable(seen));

@@ -49,7 +49,9 @@ fn plan_with(view: &View, state: &SetState, names: &Known) -> Plan {
         view,
         state,
         names: Names { nth: &nth, is_known: &is_known, is_resting: &is_resting },
-        rules: &Rules::default(),
+        quarantine: QUARANTINE,
+        counts_terminating: true,
+        rollout: RolloutRules::default(),
         now: testing::now(),
     })
 }

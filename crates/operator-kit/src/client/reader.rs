@@ -10,7 +10,7 @@ use super::traced::{Destination, Traced};
 use crate::{
     ObjectKey,
     budget::Budget,
-    listwatch::Watched,
+    meta::Watched,
     requests,
     text::{in_full, in_words},
 };

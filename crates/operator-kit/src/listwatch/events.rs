@@ -13,8 +13,8 @@ use tokio_util::{
     io::StreamReader,
 };
 
-use super::source::Watched;
 use crate::client::{Reader, status};
+use crate::meta::Watched;
 
 /// The longest line. etcd stores at most a few MiB for an object.
 const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;

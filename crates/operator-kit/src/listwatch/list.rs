@@ -5,10 +5,11 @@ use std::time::Duration;
 use kube::core::{Request, params::ListParams};
 use serde::Deserialize;
 
-use super::source::{Source, Watched, version};
+use super::source::Source;
 use crate::{
     budget::LARGE,
     client::{ReadError, Reader},
+    meta::{Watched, version},
 };
 
 /// The most objects in a page.

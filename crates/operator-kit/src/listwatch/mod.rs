@@ -21,13 +21,15 @@ use crate::{
     client::{ReadError, Reader},
     failures::{Waits, doubled},
     log_once::{LogOnce, warn_once},
+    meta,
     text::in_full,
 };
+pub use crate::{meta::Watched, object_key::Scope};
 use events::events;
 use explain::{explain, is_missing};
 use leadership::env::Env;
 pub use list::list;
-pub use source::{Change, Scope, Source, Watched, is_stale, version};
+pub use source::{Change, Source, is_stale};
 use synced::Listing;
 
 /// How long the API server may take to begin a watch. It needs about 15 s when it queues requests (API priority and fairness).
@@ -159,7 +161,7 @@ where
         let (change, event_version) = match event {
             WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
             WatchEvent::Bookmark(bookmark) => {
-                let event_version = self::version(&bookmark.metadata.resource_version);
+                let event_version = meta::version(&bookmark.metadata.resource_version);
                 *version = event_version.max(*version);
                 sink(Change::Progress(event_version));
                 continue;

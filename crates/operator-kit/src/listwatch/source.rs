@@ -1,12 +1,5 @@
 //! The sources that can be watched, and the changes that a watch returns.
 
-use std::sync::Arc;
-
-use serde::de::DeserializeOwned;
-
-/// A namespace to watch; `None` is all of them.
-pub type Scope = Option<Arc<str>>;
-
 /// A change from a list or a watch.
 #[derive(Clone, Debug)]
 pub enum Change<T> {
@@ -43,15 +36,4 @@ pub struct Source {
 /// The resourceVersions in a watch only rise, so an event with a lower one is a replay.
 pub fn is_stale(version: u64, heard: u64) -> bool {
     version < heard
-}
-
-/// An object that can be listed and watched.
-pub trait Watched: DeserializeOwned {
-    /// The resourceVersion, as a number. From Kubernetes 1.35 on, the versions of one resource can be compared.
-    fn version(&self) -> u64;
-}
-
-/// A resourceVersion as a number; 0 if it is not a number.
-pub fn version(text: &str) -> u64 {
-    text.parse().unwrap_or(0)
 }

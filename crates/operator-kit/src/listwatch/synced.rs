@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::source::Scope;
+use crate::object_key::Scope;
 use crate::{lock, object_key::ObjectKey};
 
 /// Becomes true once at least one scope has listed completely, and each other one has too or has failed. Clones share it.
