@@ -51,8 +51,7 @@ pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetStat
         create.retain(|creation| creation.former.is_some() || !state.preparation.stops_creates(&view.set));
     }
     delete::delete(batch, plan.delete, state, &mut done).await;
-    // Creates have a time limit of their own, because slow deletes can use up the first one.
-    create::create(Batch::new(context, &view.set), create, state, &mut done).await;
+    create::create(context, &view.set, create, state, &mut done).await;
     done
 }
 

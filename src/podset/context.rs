@@ -68,7 +68,7 @@ pub struct Context {
     pub others: Others,
     pub observed: Arc<Mutex<Caches>>,
     pub queue: Queue,
-    /// Bounds the memory for large templates and for the pods created from them: each byte is a place.
+    /// Bounds the memory for templates and for the pods created from them, if a set needs more than [`budget::SMALL`]: each byte is a place.
     pub templates: FairSemaphore,
     pub stop: CancellationToken,
     /// The state of each set that no worker reconciles now.

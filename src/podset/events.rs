@@ -41,8 +41,8 @@ pub fn work_done(burst: &Burst, to: usize) -> Option<Event> {
     }
 }
 
-/// The API server rejects creates: one event for each new message. An unclear failure gets one event in all, because its message differs
-/// each time. A namespace that is being deleted gets none. `announced` is the rejection in the last event of this process, `stored` the
+/// The API server rejects creates: one event for each new message, apart from its numbers, because a quota tells how much of it is used. An
+/// unclear failure gets one event in all, because its message differs each time. A namespace that is being deleted gets none. `announced` is the rejection in the last event of this process, `stored` the
 /// message in the status.
 pub fn creates_rejected(rejected: &Rejection, announced: Option<&Rejection>, stored: Option<&str>) -> Option<Event> {
     let (what, ignores_message) = match rejected.kind {
@@ -51,10 +51,18 @@ pub fn creates_rejected(rejected: &Rejection, announced: Option<&Rejection>, sto
         RejectionKind::NamespaceTerminating => return None,
     };
     let is_news = match announced {
-        Some(former) => former.kind != rejected.kind || (!ignores_message && former.message != rejected.message),
-        None => stored.is_none_or(|stored| !ignores_message && stored != rejected.message),
+        Some(former) => {
+            former.kind != rejected.kind || (!ignores_message && !is_alike(&former.message, &rejected.message))
+        }
+        None => stored.is_none_or(|stored| !ignores_message && !is_alike(stored, &rejected.message)),
     };
     is_news.then(|| warning(status::FAILED_CREATE, "Create", &format!("{what}: {}", rejected.message)))
+}
+
+/// Whether two messages differ in numbers at most.
+pub fn is_alike(a: &str, b: &str) -> bool {
+    let words = |text: &str| text.replace(|letter: char| letter.is_ascii_digit(), "");
+    words(a) == words(b)
 }
 
 /// Pods cannot be deleted, for this reason.
@@ -148,6 +156,9 @@ mod tests {
         let of = |rejected_create: &Rejection, last| creates_rejected(rejected_create, last, None);
         assert_eq!(of(&rejected_create, None).unwrap().note, "Cannot create pods: no");
         assert_eq!(of(&rejected_create, Some(&rejected_create)), None);
+        let quota = |used: &str| Rejection { message: format!("used: pods={used}"), ..rejected_create.clone() };
+        let former = quota("9");
+        assert_eq!(of(&quota("12"), Some(&former)), None);
         assert_eq!(creates_rejected(&rejected_create, None, Some("no")), None, "a former leader reported it");
         let another = Rejection { message: "another reason".to_owned(), ..rejected_create.clone() };
         assert!(of(&rejected_create, Some(&another)).is_some());

@@ -18,7 +18,7 @@ use super::{
     takeover::TakeOver,
 };
 use operator_kit::{
-    ObjectKey,
+    ObjectKey, budget,
     failures::{Failures, Waits},
     fair::Permit,
     lock,
@@ -105,9 +105,9 @@ impl Pass<'_> {
                 // The set changed while it was read. End the pass, so that other sets can use the memory for templates.
                 Some(Needed::Set(_)) if known.is_some() => return Err(Next::At(self.context.env.now())),
                 Some(Needed::Set(bytes)) => {
-                    let take = |bytes| self.context.templates.try_acquire(&self.key.namespace, bytes);
-                    let room = bytes.and_then(take);
-                    if bytes.is_some() && room.is_none() {
+                    let large = bytes.filter(|bytes| *bytes > budget::SMALL);
+                    let room = large.and_then(|bytes| self.context.templates.try_acquire(&self.key.namespace, bytes));
+                    if large.is_some() && room.is_none() {
                         return self.without_room(view, plan, state).await;
                     }
                     known = Some(ReadSet { set: self.read_set(&view, state).await?, room, bytes });

@@ -95,7 +95,8 @@ fn record_span(done: &Done) {
 
 /// Updates the state with a rejected create, and logs it if the message is new.
 fn create_rejected(context: &Context, set: &Set, rejected: Rejection, state: &mut SetState) {
-    let is_news = state.reports.rejected_create.as_ref().is_none_or(|former| former.message != rejected.message);
+    let former = state.reports.rejected_create.as_ref();
+    let is_news = former.is_none_or(|former| !events::is_alike(&former.message, &rejected.message));
     if rejected.kind == RejectionKind::NamespaceTerminating {
         if is_news {
             info!(set = %set.key, "the namespace is being deleted, so no pods are created");
@@ -166,12 +167,10 @@ pub async fn report(
         return Ok(None);
     }
     let next_step = state.reports.pace.last_write().map(|at| at + STEP).filter(|at| now < *at);
-    if let Some(again) = next_step.filter(|_| is_within_step(&set.status, &new, plan)) {
-        return Ok(Some(again));
-    }
+    let next_step = next_step.filter(|_| is_within_step(&set.status, &new, plan));
     // During a rollout, more pods come and go, so a change of names alone can wait.
     let is_awaited = status::is_awaited(&set.status, &new, is_settled && plan.rollout != Rollout::InProgress);
-    match state.reports.pace.due(new.observed_generation, is_awaited, now) {
+    match state.reports.pace.due(new.observed_generation, is_awaited, now).max(next_step) {
         None => write_status(context, set, new, state).await,
         again => Ok(again),
     }

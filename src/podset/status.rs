@@ -72,7 +72,7 @@ fn current_revision(view: &View, plan: &Plan, state: &SetState) -> Option<Arc<st
 /// One more if the ControllerRevision of the spec's template has another content: its name then changes.
 fn collision_count(View { set, .. }: &View, state: &SetState) -> Option<i32> {
     let stored = set.status.collision_count;
-    if state.preparation.has_collided(set) { Some(stored.unwrap_or_default() + 1) } else { stored }
+    if state.preparation.has_collided(set) { Some(stored.unwrap_or_default().saturating_add(1)) } else { stored }
 }
 
 /// A generation is observed as soon as not more pods may live than it wants: at once on a scale-up, and on a scale-down only when the

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub const TOTAL: u32 = 8 << 20;
 
 /// A body of at most this many bytes takes nothing from the budget.
-const SMALL: usize = 64 << 10;
+pub const SMALL: usize = 64 << 10;
 
 /// The bytes that a large body reserves, because its size is not known in advance. Lists keep their pages below this size.
 pub const LARGE: usize = 4 << 20;

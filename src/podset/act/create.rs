@@ -12,8 +12,9 @@ use super::{
 use crate::{
     api::PodTemplate,
     podset::{
+        context::Context,
         names,
-        observe::{LARGEST_KEPT, Pod, PodsLike, Set, Wanted},
+        observe::{Pod, PodsLike, Set, Wanted},
         plan::{Creation, Plan},
         pod,
         rejection::{self, Rejection, RejectionKind},
@@ -23,6 +24,7 @@ use crate::{
     },
 };
 use operator_kit::{
+    budget,
     client::Answer,
     requests,
     text::{LONGEST, cut},
@@ -60,55 +62,72 @@ pub fn bytes_to_read(set: &Set, plan: &Plan) -> Option<usize> {
     (set.is_trimmed() && pods > 0).then(|| bytes * (1 + at_once(bytes).min(pods)))
 }
 
-/// Creates pods.
-pub async fn create(mut batch: Batch<'_>, mut creations: Vec<Creation>, state: &mut SetState, done: &mut Done) {
-    let mut former = match creations.iter().find_map(|creation| creation.former) {
-        None => None,
-        Some(revision) => match prepare::former_template(batch, revision).await {
-            Ok(template) => template.map(|template| (revision, template)),
-            Err(error) => {
-                warn!(set = %batch.set.key, %revision, error, "cannot read the ControllerRevision of the former template");
-                done.has_failed = true;
-                creations.retain(|creation| creation.former.is_none());
-                None
+/// The template of pods to create.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    revision: Revision,
+    /// `None`: the default pod.
+    template: Option<&'a PodTemplate>,
+    /// Whether it is the former one, not the spec's.
+    is_former: bool,
+}
+
+/// Creates pods: those of the former template first, and then those of the spec's. A rejection of one template does not keep the other from
+/// being tried.
+pub async fn create(context: &Context, set: &Set, creations: Vec<Creation>, state: &mut SetState, done: &mut Done) {
+    let Ok(Wanted { revision, template: PodsLike::Template(template), .. }) = &set.wanted else { return };
+    // Each batch has a time limit of its own, because slow requests can use it up.
+    let batch = || Batch::new(context, set);
+    let (mut former, new): (Vec<_>, Vec<_>) = creations.into_iter().partition(|creation| creation.former.is_some());
+    if let Some(revision) = former.iter().find_map(|creation| creation.former) {
+        match prepare::former_template(batch(), revision).await {
+            Ok(Some(template)) => {
+                let source = Source { revision, template: template.as_ref(), is_former: true };
+                create_from(batch(), source, std::mem::take(&mut former), state, done).await;
             }
-        },
-    };
-    let bytes = former.iter().filter_map(|(_, template)| template.as_ref()).map(PodTemplate::bytes).sum::<usize>();
-    batch.at_once = at_once(batch.set.template_bytes().max(bytes));
-    // A former template is never kept, so it needs room like a large one of the spec.
-    let needed = bytes * (1 + batch.at_once.min(creations.len()));
-    let is_large = bytes > LARGEST_KEPT;
-    // Held until the pods are created.
-    let room = if is_large { batch.context.templates.try_acquire(&batch.set.key.namespace, needed) } else { None };
-    if is_large && room.is_none() {
-        former = None;
+            // Pods get the template of the spec.
+            Ok(None) => {}
+            Err(error) => {
+                warn!(set = %set.key, %revision, error, "cannot read the ControllerRevision of the former template");
+                done.has_failed = true;
+                former.clear();
+            }
+        }
+    }
+    let source = Source { revision: *revision, template: template.as_deref(), is_former: false };
+    create_from(batch(), source, [former, new].concat(), state, done).await;
+}
+
+/// Creates pods of one template.
+async fn create_from(
+    mut batch: Batch<'_>,
+    source: Source<'_>,
+    creations: Vec<Creation>,
+    state: &mut SetState,
+    done: &mut Done,
+) {
+    let bytes = source.template.map_or(0, PodTemplate::bytes);
+    batch.at_once = at_once(bytes);
+    // A former template is never kept, so it needs room like a large one of the spec. It is held until the pods are created.
+    let room = bytes * (1 + batch.at_once.min(creations.len()));
+    let needs_room = source.is_former && room > budget::SMALL;
+    let room = needs_room.then(|| batch.context.templates.try_acquire(&batch.set.key.namespace, room));
+    if matches!(room, Some(None)) {
         done.has_failed = true;
-        creations.retain(|creation| creation.former.is_none());
+        return;
     }
     // If creates for this spec have just succeeded, start with as many. Otherwise a large set with slow creates would start with one in
     // each pass.
     let is_known = state.retry.tried_generation == Some(batch.set.generation) && state.retry.backoff.is_none();
     batch.first = 1 + state.reports.burst.filter(|_| is_known).map_or(0, |burst| burst.created);
-    let former = former.as_ref();
-    let send = |creation: Creation| async move { (create_one(batch, &creation, former).await, creation) };
+    let send = |creation: Creation| async move { (create_one(batch, &creation, source).await, creation) };
     let handle = |(created, creation)| handle(batch, created, creation, state, done);
     batch.slow_start(creations, send, handle).await;
 }
 
-async fn create_one(
-    batch: Batch<'_>,
-    creation: &Creation,
-    former: Option<&(Revision, Option<PodTemplate>)>,
-) -> Created {
+async fn create_one(batch: Batch<'_>, creation: &Creation, source: Source<'_>) -> Created {
     let Batch { context, set, .. } = batch;
-    let Ok(Wanted { revision, template: PodsLike::Template(template), .. }) = &set.wanted else {
-        return Created::NotLeading;
-    };
-    let (revision, template) = match former.filter(|_| creation.former.is_some()) {
-        Some((revision, template)) => (*revision, template.as_ref()),
-        None => (*revision, template.as_deref()),
-    };
+    let Source { revision, template, is_former } = source;
     let key = set.key.sibling(&creation.name);
     if creation.is_repeated {
         // The name makes a second create harmless, unless a webhook renames pods. So read first.
@@ -122,8 +141,14 @@ async fn create_one(
         let (kind, message, generation) = (RejectionKind::Unclear, cut(words, LONGEST), set.generation);
         Created::Failed { rejection: Rejection { kind, message, generation }, may_land }
     };
-    let rejection =
-        |status: &Status| rejection::read(status, &creation.name, &names::prefix(&set.key.name), set.generation);
+    let rejection = |status: &Status| {
+        let mut rejection = rejection::read(status, &creation.name, &names::prefix(&set.key.name), set.generation);
+        // This says nothing about the template of the spec.
+        if is_former && rejection.kind == RejectionKind::InvalidTemplate {
+            rejection.kind = RejectionKind::Forbidden;
+        }
+        rejection
+    };
     let Creation { name, replacements, .. } = creation;
     let namespace = &set.key.namespace;
     let build = || {
@@ -166,8 +191,9 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
         }
         Created::Taken(found) => {
             state.fates.create_answered(&name);
+            let is_free = found.is_none();
             state.met_stranger |= handle_taken(batch, &name, found, done);
-            return !done.has_failed;
+            return !is_free;
         }
         Created::Rejected(rejection) => {
             // A namespace that is being deleted has its own backoff.

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 pub use pod::{Phase, Pod, Seen};
 pub use pods::{Pods, Urgency};
 pub use rules::{CacheRules, Owner, QUARANTINE};
-pub use set::{LARGEST_KEPT, PodsLike, Set, Wanted, Whole};
+pub use set::{PodsLike, Set, Wanted, Whole};
 pub use sets::{Effects, Sets};
 
 use operator_kit::{

@@ -24,7 +24,7 @@ use operator_kit::{
 
 /// The largest template that is kept, in bytes. A larger one is read again when pods are created. It is so small because ten thousand sets
 /// must fit into the memory of a replica, whatever their templates are.
-pub const LARGEST_KEPT: usize = 1 << 10;
+const LARGEST_KEPT: usize = 1 << 10;
 
 /// A PodSet as the API server sends it. Spec and status are decoded later, from their text, so that one that does not decode stops no other
 /// set. (The text is there because API servers write the type of an event before its object.)

@@ -158,6 +158,9 @@ async fn a_set_without_room_for_its_template_waits_and_writes_its_status() {
     let (asked, next) = play.pass().await;
     let Next::At(again) = next else { panic!("{next:?}") };
     assert_eq!(asked, ["PATCH status"]);
+    let small = Play::new(stored(1, 10, 5_000), stored(1, 10, 5_000), None);
+    let _all = small.controller.context.templates.try_acquire(&"default".into(), usize::MAX).unwrap();
+    assert_eq!(small.pass().await.0[1..3], ["POST controllerrevisions", "POST pods 5000 of 1"], "it needs no room");
     // Deletes need no template, so they are sent.
     let (mut finished, now) = (Vec::new(), context.env.now());
     for number in 0..5 {

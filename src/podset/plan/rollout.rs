@@ -66,8 +66,9 @@ impl Input<'_> {
         let rejected = self.state.reports.rejected_create.as_ref();
         let preparation = &self.state.preparation;
         let failed = preparation.failure(&self.view.set);
+        let is_stopped = preparation.stops_creates(&self.view.set);
         let is_invalid = failed.is_some_and(|failed| failed.is_invalid)
-            || preparation.stops_creates(&self.view.set)
+            || is_stopped
             || rejected.is_some_and(|rejected| rejected.is_invalid_template(self.view.set.generation));
         let is_paused = wanted.update.is_paused && count.updated == 0;
         let new =
@@ -79,6 +80,8 @@ impl Input<'_> {
             old -= creations.map(|creation| creation.former = former).count();
         }
         create.sort_by_key(|creation| creation.former.is_none());
+        // Without a former template to use, no pod is created.
+        create.retain(|creation| creation.former.is_some() || !is_stopped);
         create
     }
 

@@ -47,10 +47,9 @@ fn rename(pod: &mut Value) {
 
 #[tokio::test(start_paused = true)]
 async fn a9_pods_changed_by_a_webhook_are_deleted() {
-    // Each new name is a new message, and so a new event.
-    for (change, events) in [(remove_owner as fn(&mut Value), 1), (remove_labels, 1), (rename, 3)] {
+    for change in [remove_owner as fn(&mut Value), remove_labels, rename] {
         let (server, most) = a9(Rules::default(), change).await;
-        assert_eq!((most, server.events(NS, "FailedCreate").len()), (1, events));
+        assert_eq!((most, server.events(NS, "FailedCreate").len()), (1, 1));
     }
     let careless = Rules { differs: |_, _, _, _| None, ..Rules::default() };
     assert!(a9(careless, remove_owner).await.1 > MANY, "the attack must succeed if created pods are not compared");

@@ -114,6 +114,22 @@ async fn without_its_bounds_a_rollout_of_a_broken_template_takes_all_pods() {
     }
 }
 
+/// The former template can no longer be created, for example because its ServiceAccount is gone.
+#[tokio::test(start_paused = true)]
+async fn a_new_template_replaces_a_former_one_that_is_rejected() {
+    let refuse = |code| Fault::Refuse(Status::of_code(code));
+    for answer in [refuse(403), refuse(400), Fault::Delay(seconds(3600))] {
+        let (server, _operator) = running(3, json!({})).await;
+        server.fault(Requests::creates("pods").when(|request| version(&request.body) == "a"), answer);
+        change_template(&server, "b");
+        for _ in 0..2 {
+            delete_one(&server, "a");
+        }
+        sleep(300).await;
+        rolled_out(&server, "b", 3).await;
+    }
+}
+
 /// A lost pod gets the new template.
 #[tokio::test(start_paused = true)]
 async fn without_the_former_template_every_pod_that_dies_comes_back_broken() {

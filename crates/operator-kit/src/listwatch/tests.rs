@@ -239,8 +239,8 @@ async fn a_response_without_items_is_not_an_empty_list() {
 
 #[test]
 fn versions_are_numbers() {
-    assert_eq!(version("1234"), 1234);
-    assert_eq!(version(""), 0);
+    assert_eq!(meta::version("1234"), 1234);
+    assert_eq!(meta::version(""), 0);
 }
 
 /// Lists things of these sizes. Returns the limit and offset of each request, and the versions of the listed things.
