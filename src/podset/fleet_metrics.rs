@@ -23,7 +23,11 @@ use super::{
 };
 use crate::api::condition;
 use leadership::env::Env;
-use operator_kit::{lock, meta::Uid, telemetry::metrics::Metrics};
+use operator_kit::{
+    lock,
+    meta::Uid,
+    telemetry::{metrics::Metrics, spans},
+};
 
 /// The reason of a set without a condition Ready, or with a reason that the operator does not use. Users who may write statuses must not be
 /// able to add series.
@@ -56,9 +60,7 @@ pub struct SetFigures {
     pub termination: SignedDuration,
     /// How many of their live pods have another template than their set.
     pub outdated: i64,
-    /// The number of rollouts by state.
-    pub rollouts: Vec<(&'static str, i64)>,
-    /// Time since the longest of the rollouts in progress began.
+    /// The longest time since Ready turned False, of all sets that roll out.
     pub rollout: SignedDuration,
     /// Time since the longest-diverged set last matched its spec.
     pub unconverged: SignedDuration,
@@ -96,8 +98,9 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
         }
         let help = "Number of PodSets in a rollout by its state: in_progress, stalled, paused or at_partition";
         let mut rollouts = encoder.encode_descriptor("podset_rollouts", help, None, MetricType::Gauge)?;
-        for (state, count) in &figures.rollouts {
-            ConstGauge::new(*count).encode(rollouts.encode_family(&[("state", *state)])?)?;
+        for (state, reason) in ROLLOUTS {
+            let count = figures.by_reason.iter().find(|(counted, _)| *counted == reason).map_or(0, |(_, count)| *count);
+            ConstGauge::new(count).encode(rollouts.encode_family(&[("state", state)])?)?;
         }
         let available = "Number of pods of PodSets that are Pending or Running and not being deleted";
         let refused = "Number of PodSets for which creates or deletes of pods are rejected or get no answer";
@@ -157,9 +160,9 @@ impl FleetMetrics {
         for set in caches.sets.all() {
             let owner = caches.owner(set);
             let pods: Vec<&Seen> = caches.pods.owned(&owner).collect();
-            let count = |holds: fn(&Seen) -> bool| to_i64(pods.iter().filter(|seen| holds(seen)).count());
+            let count = |holds: fn(&Seen) -> bool| spans::count(pods.iter().filter(|seen| holds(seen)).count());
             let [live, current, ready] = [Seen::is_live, Seen::is_current, Seen::is_ready].map(count);
-            let desired = if set.is_deleting { 0 } else { to_i64(set.replicas()) };
+            let desired = if set.is_deleting { 0 } else { spans::count(set.replicas()) };
             let reason = reason(set);
             by_reason.iter_mut().filter(|(counted, _)| *counted == reason).for_each(|(_, count)| *count += 1);
             figures.refused += i64::from(stored::holds(&set.status, condition::REPLICA_FAILURE));
@@ -167,9 +170,9 @@ impl FleetMetrics {
             figures.available += current;
             figures.ready += ready;
             let terminating = || pods.iter().filter(|seen| seen.counts_as_terminating());
-            figures.terminating += to_i64(terminating().count());
+            figures.terminating += spans::count(terminating().count());
             let is_outdated = |seen: &&&Seen| seen.is_live() && seen.pod.revision != set.revision();
-            figures.outdated += to_i64(pods.iter().filter(is_outdated).count());
+            figures.outdated += spans::count(pods.iter().filter(is_outdated).count());
             if [status::ROLLING, status::LATE].contains(&reason) {
                 let since = unready_since(set).map(|since| wall.duration_since(since));
                 figures.rollout = figures.rollout.max(since.unwrap_or_default());
@@ -188,14 +191,8 @@ impl FleetMetrics {
                 figures.unconverged = figures.unconverged.max(age);
             }
         }
-        let count = |reason| by_reason.iter().find(|(counted, _)| *counted == reason).map_or(0, |(_, count)| *count);
-        let rollouts = ROLLOUTS.map(|(state, reason)| (state, count(reason))).into();
-        SetFigures { by_reason, rollouts, ..figures }
+        SetFigures { by_reason, ..figures }
     }
-}
-
-fn to_i64(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Whether the status says that the set matches its spec. This is not enough, because a leader that hangs does not update it.
@@ -236,7 +233,7 @@ mod tests {
     fn only_a_leader_exports_the_metrics() {
         let (metrics, leads) = (Metrics::new(virtual_env()), Arc::new(AtomicBool::new(false)));
         let figures = SetFigures {
-            by_reason: vec![("AllPodsReady", 2), ("PodsNotReady", 1)],
+            by_reason: vec![("AllPodsReady", 2), ("ProgressDeadlineExceeded", 1)],
             refused: 1,
             desired: 9,
             available: 8,
@@ -244,7 +241,6 @@ mod tests {
             terminating: 5,
             termination: SignedDuration::from_secs(6),
             outdated: 3,
-            rollouts: vec![("stalled", 1)],
             rollout: SignedDuration::from_secs(7),
             unconverged: SignedDuration::from_millis(1500),
             backoff: SignedDuration::from_secs(4),
@@ -263,9 +259,12 @@ mod tests {
         let expected = [
             "# TYPE podset_sets gauge",
             r#"podset_sets{reason="AllPodsReady"} 2"#,
-            r#"podset_sets{reason="PodsNotReady"} 1"#,
+            r#"podset_sets{reason="ProgressDeadlineExceeded"} 1"#,
             "# TYPE podset_rollouts gauge",
+            r#"podset_rollouts{state="in_progress"} 0"#,
             r#"podset_rollouts{state="stalled"} 1"#,
+            r#"podset_rollouts{state="paused"} 0"#,
+            r#"podset_rollouts{state="at_partition"} 0"#,
             "# TYPE podset_sets_refused gauge",
             "podset_sets_refused 1",
             "# TYPE podset_pods_desired gauge",

@@ -248,7 +248,7 @@ fn record_plan(plan: &Plan) {
     if Span::current().is_none() || (!plan.has_work() && *hold == Hold::Nothing) {
         return;
     }
-    let span = info_span!(
+    drop(info_span!(
         target: spans::TARGET,
         "plan",
         plan.wanted = spans::count(*wanted),
@@ -257,11 +257,8 @@ fn record_plan(plan: &Plan) {
         plan.delete = spans::count(delete.len()),
         plan.look = spans::count(look.len()),
         plan.relabel = spans::count(relabel.len()),
-        plan.hold = field::Empty,
-    );
-    if *hold != Hold::Nothing {
-        span.record("plan.hold", field::debug(hold));
-    }
+        plan.hold = (*hold != Hold::Nothing).then(|| field::debug(hold)),
+    ));
 }
 
 #[cfg(test)]

@@ -251,9 +251,6 @@ impl Input<'_> {
     /// Adds the pods to create, or why they are not created yet.
     fn with_creates(&self, plan: Plan, wanted: &Wanted) -> Plan {
         let Input { view: View { set, .. }, state, now, .. } = *self;
-        if let Some(until) = state.retry.rests_until(set.generation, now) {
-            return Plan { hold: Hold::Blocked, wake: soonest([plan.wake, Some(until)]), ..plan };
-        }
         // A webhook that changed a pod would also change the next one, so the stray must be gone first.
         if plan.count.occupied() > wanted.replicas || state.strays_hold() {
             return plan;

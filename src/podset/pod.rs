@@ -104,24 +104,20 @@ pub fn default_spec(image: &str) -> Box<RawValue> {
     to_raw_value(&spec).unwrap_or_default()
 }
 
-/// The message about a created pod that differs from its manifest.
-pub fn changed_by_others(difference: &str) -> String {
-    format!("an admission webhook or policy changes created pods: {difference}")
-}
-
 /// How a created pod differs from its manifest: a webhook may have changed the name, label or owner that identifies it.
 pub fn difference(pod: &Pod, name: &str, set: &Uid, revision: Revision) -> Option<String> {
-    if pod.owner.as_ref() != Some(set) {
-        Some("the owner reference to the PodSet is missing".to_owned())
+    let difference = if pod.owner.as_ref() != Some(set) {
+        "the owner reference to the PodSet is missing".to_owned()
     } else if !pod.is_labelled {
-        Some(format!("the label {}={} is missing", api::LABEL_MANAGED_BY, api::MANAGER))
+        format!("the label {}={} is missing", api::LABEL_MANAGED_BY, api::MANAGER)
     } else if pod.revision != Some(revision) {
-        Some(format!("the label {}={revision} is missing", api::LABEL_REVISION))
+        format!("the label {}={revision} is missing", api::LABEL_REVISION)
     } else if &*pod.key.name != name {
-        Some(format!("the name is {} instead of {name}", pod.key.name))
+        format!("the name is {} instead of {name}", pod.key.name)
     } else {
-        None
-    }
+        return None;
+    };
+    Some(format!("an admission webhook or policy changes created pods: {difference}"))
 }
 
 #[cfg(test)]

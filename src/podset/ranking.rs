@@ -33,7 +33,7 @@ pub fn victims_first<'a>(
             !state.fates.is_going(&pod.uid),
             state.retry.rejected.rank(&pod.uid, now),
             pod.node.is_some(),
-            phase_rank(pod.phase),
+            (pod.phase != Phase::Pending, pod.phase != Phase::Unknown),
             pod.ready_since.is_some(),
             pod.deletion_cost,
             pod.revision == revision,
@@ -45,14 +45,6 @@ pub fn victims_first<'a>(
         )
     });
     ranked
-}
-
-fn phase_rank(phase: Phase) -> u8 {
-    match phase {
-        Phase::Pending => 0,
-        Phase::Unknown => 1,
-        Phase::Running | Phase::Succeeded | Phase::Failed => 2,
-    }
 }
 
 #[cfg(test)]

@@ -65,16 +65,16 @@ pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut 
         };
         info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "{what}");
     }
-    if done.has_failed {
-        state.retry.back_off(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
+    let is_terminating =
+        done.rejected_create.as_ref().is_some_and(|rejected| rejected.kind == RejectionKind::NamespaceTerminating);
+    if done.has_failed || is_terminating {
+        let jittered = |wait| context.env.jittered(wait, 0.1);
+        state.retry.back_off(context.env.now(), set.generation, is_terminating, jittered);
     } else if created > 0 {
         state.retry.backoff = None;
     }
-    if created > 0 {
-        state.retry.rest = None;
-    }
     match done.rejected_create {
-        Some(rejected) => create_rejected(context, set, rejected, state),
+        Some(rejected) => create_rejected(set, rejected, state),
         None if created > 0 => state.reports.rejected_create = None,
         None => {}
     }
@@ -94,14 +94,11 @@ fn record_span(done: &Done) {
 }
 
 /// Updates the state with a rejected create, and logs it if the message is new.
-fn create_rejected(context: &Context, set: &Set, rejected: Rejection, state: &mut SetState) {
+fn create_rejected(set: &Set, rejected: Rejection, state: &mut SetState) {
     let former = state.reports.rejected_create.as_ref();
     let is_news = former.is_none_or(|former| !events::is_alike(&former.message, &rejected.message));
-    if rejected.kind == RejectionKind::NamespaceTerminating {
-        if is_news {
-            info!(set = %set.key, "the namespace is being deleted, so no pods are created");
-        }
-        state.retry.give_up(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
+    if is_news && rejected.kind == RejectionKind::NamespaceTerminating {
+        info!(set = %set.key, "the namespace is being deleted, so no pods are created");
     } else if is_news {
         warn!(set = %set.key, reason = rejected.message, "cannot create pods");
     }
@@ -192,22 +189,15 @@ fn rollout_event(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetStat
     let is_same = set.status.update_revision.as_ref() == Some(revision);
     let reason = stored::ready_reason(&set.status);
     let is_rolling = [status::ROLLING, status::LATE].contains(&reason);
-    let stage = match plan.rollout {
-        _ if plan.is_late => Stage::Stalled,
-        Rollout::InProgress => Stage::Started,
-        Rollout::Paused => Stage::Paused,
-        Rollout::None | Rollout::AtPartition if is_complete => Stage::Complete,
-        Rollout::None | Rollout::AtPartition => Stage::Idle,
-    };
-    let was_announced = match stage {
-        Stage::Complete => {
-            let is_first = set.status.current_revision.is_none() && !is_rolling;
-            is_first || set.status.current_revision.as_ref() == Some(revision)
+    let (stage, was_announced) = match plan.rollout {
+        _ if plan.is_late => (Stage::Stalled, is_same && reason == status::LATE),
+        Rollout::InProgress => (Stage::Started, is_same && is_rolling),
+        Rollout::Paused => (Stage::Paused, is_same && reason == status::PAUSED),
+        Rollout::None | Rollout::AtPartition if is_complete => {
+            let former = set.status.current_revision.as_ref();
+            (Stage::Complete, former.map_or(!is_rolling, |former| former == revision))
         }
-        Stage::Started => is_same && is_rolling,
-        Stage::Paused => is_same && reason == status::PAUSED,
-        Stage::Stalled => is_same && reason == status::LATE,
-        Stage::Idle => true,
+        Rollout::None | Rollout::AtPartition => (Stage::Idle, true),
     };
     let is_news = state.reports.stage.replace((revision.clone(), stage)) != Some((revision.clone(), stage));
     (is_news && !was_announced).then(|| events::rollout(stage, revision, plan.count)).flatten()

@@ -20,16 +20,13 @@ use super::{
     trace_link::TraceLink,
 };
 use operator_kit::{
-    failures::{Failures, Waits, doubled},
+    failures::{Failures, doubled},
     meta::Uid,
     pace::Pace,
 };
 
-/// The first and the last of the short waits after the API server says that the namespace is being deleted. A lagging API server can
+/// The wait instead of the longest one if the namespace is being deleted. The waits before it are short, because a lagging API server can
 /// say so of a namespace that was deleted and created again.
-const TERMINATING: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(16));
-
-/// The wait after the short ones: the namespace is being deleted.
 const REST: SignedDuration = SignedDuration::from_mins(10);
 
 /// With this many strays that cannot be deleted, no pod is created. Fewer must not block the set. The limit bounds the strays if a webhook
@@ -45,7 +42,7 @@ pub struct SetState {
     pub retry: Retry,
     /// What the report remembers.
     pub reports: Reports,
-    /// What was done before pods are created or replaced for a template.
+    /// How far the template of the spec is prepared.
     pub preparation: Preparation,
     /// The last progress of the rollout.
     pub progress: Option<Box<Progress>>,
@@ -60,7 +57,7 @@ pub struct SetState {
     pub trace_link: TraceLink,
 }
 
-/// What was done before pods are created or replaced for a template.
+/// How far a template is prepared before pods get it.
 #[derive(Clone, Debug, Default)]
 pub struct Preparation {
     /// The revision that is stored in a ControllerRevision.
@@ -71,8 +68,6 @@ pub struct Preparation {
     pub dry_run: Option<Revision>,
     /// The last failure, if nothing succeeded since.
     pub failed: Option<Box<FailedPreparation>>,
-    /// Failures in a row.
-    pub failures: Failures,
 }
 
 /// A failed preparation.
@@ -84,6 +79,8 @@ pub struct FailedPreparation {
     pub message: String,
     /// Whether the API server rejects pods of the template.
     pub is_invalid: bool,
+    /// Failures in a row.
+    pub failures: Failures,
     /// When to try again.
     pub again: Timestamp,
 }
@@ -273,8 +270,6 @@ impl Fates {
 pub struct Retry {
     /// The wait after a failure: nothing is tried.
     pub backoff: Option<Backoff>,
-    /// The wait because the namespace is being deleted: no pod is created.
-    pub rest: Option<Backoff>,
     /// Deletes that were rejected, or failed after an earlier failure.
     pub rejected: RejectedDeletes,
     /// Restores of the watched label that failed.
@@ -299,38 +294,25 @@ pub struct Backoff {
 }
 
 impl Retry {
-    /// Something failed: waits, twice as long as the last time, up to a bound. `jittered` adds the jitter.
-    pub fn back_off(&mut self, now: Timestamp, generation: i64, jittered: impl Fn(SignedDuration) -> SignedDuration) {
-        let wait = doubled(former_wait(self.backoff, generation), BACKOFF);
+    /// Something failed: waits, twice as long as the last time, up to a bound, or for a long time if the namespace `is_terminating`.
+    /// `jittered` adds the jitter.
+    pub fn back_off(
+        &mut self,
+        now: Timestamp,
+        generation: i64,
+        is_terminating: bool,
+        jittered: impl Fn(SignedDuration) -> SignedDuration,
+    ) {
+        let former = self.backoff.filter(|former| former.generation == generation);
+        let wait = doubled(former.map(|former| former.wait), BACKOFF);
+        let wait = if is_terminating && wait == BACKOFF.1 { REST } else { wait };
         self.backoff = Some(Backoff { wait, until: now + jittered(wait), generation });
-    }
-
-    /// The API server says that the namespace is being deleted: nothing is created for this generation for a while, and after a few tries
-    /// for a long time.
-    pub fn give_up(&mut self, now: Timestamp, generation: i64, jittered: impl Fn(SignedDuration) -> SignedDuration) {
-        let former = former_wait(self.rest, generation);
-        let is_tried = former.is_some_and(|wait| wait >= TERMINATING.1);
-        let wait = if is_tried { REST } else { doubled(former, TERMINATING) };
-        self.rest = Some(Backoff { wait, until: now + jittered(wait), generation });
-    }
-
-    /// Until when no pod is created for this generation because the namespace is being deleted.
-    pub fn rests_until(&self, generation: i64, now: Timestamp) -> Option<Timestamp> {
-        running(self.rest, generation, now)
     }
 
     /// Until when nothing is tried for this generation after a failure.
     pub fn waits_until(&self, generation: i64, now: Timestamp) -> Option<Timestamp> {
-        running(self.backoff, generation, now)
+        self.backoff.filter(|wait| wait.generation == generation && now < wait.until).map(|wait| wait.until)
     }
-}
-
-fn former_wait(former: Option<Backoff>, generation: i64) -> Option<SignedDuration> {
-    former.filter(|former| former.generation == generation).map(|former| former.wait)
-}
-
-fn running(wait: Option<Backoff>, generation: i64, now: Timestamp) -> Option<Timestamp> {
-    wait.filter(|wait| wait.generation == generation && now < wait.until).map(|wait| wait.until)
 }
 
 #[cfg(test)]
@@ -371,13 +353,13 @@ mod tests {
         let now = testing::now();
         let waits: Vec<i64> = (0..7)
             .map(|_| {
-                retry.back_off(now, 1, |wait| wait);
+                retry.back_off(now, 1, false, |wait| wait);
                 retry.waits_until(1, now).unwrap().duration_since(now).as_secs()
             })
             .collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
         assert_eq!(retry.waits_until(2, now), None, "a new spec is tried at once");
-        retry.back_off(now, 2, |wait| wait);
+        retry.back_off(now, 2, false, |wait| wait);
         assert_eq!(retry.waits_until(2, now).unwrap().duration_since(now).as_secs(), 1);
     }
 
@@ -385,8 +367,8 @@ mod tests {
     fn a_terminating_namespace_is_retried_a_few_times_and_then_rarely() {
         let (mut retry, start) = (Retry::default(), testing::now());
         let mut wait = |generation| {
-            retry.give_up(start, generation, |wait| wait);
-            retry.rests_until(generation, start).unwrap().duration_since(start).as_secs()
+            retry.back_off(start, generation, true, |wait| wait);
+            retry.waits_until(generation, start).unwrap().duration_since(start).as_secs()
         };
         let waits: Vec<i64> = (0..7).map(|_| wait(1)).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 600, 600]);

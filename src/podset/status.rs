@@ -11,7 +11,6 @@ use super::{
     pod,
     rejection::{Rejection, RejectionKind},
     restart_backoff::Replacement,
-    revision::Revision,
     set_state::SetState,
     stored,
 };
@@ -44,7 +43,7 @@ pub fn status(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> Po
         updated_ready_replicas: number(updated_ready),
         updated_available_replicas: number(plan.count.updated_available),
         current_revision: current_revision(view, plan, state),
-        update_revision: set.revision().map(shared),
+        update_revision: set.revision().map(|revision| revision.to_string().into()),
         collision_count: collision_count(view, state),
         observed_generation: observed_generation(view, plan),
         selector: Some(pod::selector(&set.key.name)),
@@ -58,14 +57,14 @@ fn number(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-fn shared(revision: Revision) -> Arc<str> {
-    revision.to_string().into()
-}
-
 /// The revision of the spec once it is stored, and all pods have it and are available; until then the former one.
 fn current_revision(view: &View, plan: &Plan, state: &SetState) -> Option<Arc<str>> {
     let is_stored = state.preparation.is_stored(&view.set);
-    let complete = view.set.revision().filter(|_| is_stored && plan.count.is_rolled_out()).map(shared);
+    let complete = view
+        .set
+        .revision()
+        .filter(|_| is_stored && plan.count.is_rolled_out())
+        .map(|revision| revision.to_string().into());
     complete.or_else(|| view.set.status.current_revision.clone())
 }
 

@@ -13,7 +13,7 @@ pub fn exposes(format: Format) -> String {
     metrics.leader("podset-operator").set(1);
     metrics.requests().expect_host("10.0.0.1:443");
     let figures =
-        SetFigures { by_reason: vec![("AllPodsReady", 1)], rollouts: vec![("stalled", 1)], ..SetFigures::default() };
+        SetFigures { by_reason: vec![("AllPodsReady", 1), ("ProgressDeadlineExceeded", 1)], ..SetFigures::default() };
     fleet_metrics::register(&metrics, move || Some(figures.clone()));
     Others::new("here".to_owned(), &metrics);
     for name in ["podset", "mycustomresource"] {

@@ -248,11 +248,10 @@ fn handle_made(
     if difference.is_none() || pod.owner.as_ref() == Some(&set.uid) {
         batch.change_pods(|pods, now| pods.created(pod, now));
     }
-    let Some(difference) = difference else {
+    let Some(message) = difference else {
         done.created.push(name);
         return true;
     };
-    let message = pod::changed_by_others(&difference);
     warn!(set = %set.key, pod = made, "{message}");
     state.fates.strays.insert(uid, made);
     done.rejected_create = Some(Rejection { message, kind: RejectionKind::Forbidden, generation: set.generation });

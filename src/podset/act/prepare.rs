@@ -1,11 +1,14 @@
-//! Part of *act*: what comes before pods are created or replaced for a new template. It is stored in a ControllerRevision, and a pod of it
-//! is created with `dryRun`.
+//! Part of *act*: prepares a new template before pods get it. It stores the template in a ControllerRevision, and creates a pod from it with
+//! `dryRun`.
 
 use std::collections::HashMap;
 
 use k8s_openapi::api::{apps::v1::ControllerRevision, core::v1::Pod as PodResource};
 use kube::Resource;
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use serde_json::{Value, json, value::RawValue};
 use tracing::warn;
 
@@ -19,13 +22,12 @@ use crate::{
         pod,
         rejection::{self, BACKOFF, RejectionKind},
         revision::Revision,
-        set_state::{FailedPreparation, Preparation, SetState},
+        set_state::{FailedPreparation, SetState},
     },
 };
 use operator_kit::{
     ObjectKey,
     client::Answer,
-    failures::Failures,
     listwatch::{self, Source, Watched},
     log_once::warn_once,
     meta::{Meta, Uid},
@@ -33,28 +35,31 @@ use operator_kit::{
     text::{cut, in_words},
 };
 
-/// A ControllerRevision of a set.
+/// A ControllerRevision, with its content or without (`IgnoredAny`).
 #[derive(Deserialize)]
-struct Stored {
+struct Stored<D> {
     metadata: Meta,
     #[serde(default)]
-    data: Option<Box<RawValue>>,
+    revision: i64,
+    #[serde(default)]
+    data: D,
 }
 
-impl Watched for Stored {
+impl<D: DeserializeOwned + Default> Watched for Stored<D> {
     fn version(&self) -> u64 {
         self.metadata.version()
     }
 }
 
-impl Stored {
+impl Stored<Option<Box<RawValue>>> {
     /// The template, if this is a ControllerRevision of the set. Its content may be anything.
     fn template(&self, set: &Uid) -> Option<PodTemplate> {
         let data = self.data.as_ref().filter(|_| is_owned(&self.metadata, set))?;
         serde_json::from_str::<Data<PodTemplate>>(data.get()).ok().map(|data| data.template)
     }
 
-    /// Whether it belongs to a former set of the same name, as its own name shows. The garbage collector deletes it soon.
+    /// Whether another PodSet controls it. Its name has the name of the set, so that was a former set of this name. The garbage collector
+    /// deletes it soon.
     fn is_of_predecessor(&self, set: &Set) -> bool {
         let mut owners = self.metadata.owner_references.iter();
         owners.any(|owner| owner.controller && owner.kind == api::PodSet::kind(&()) && *owner.uid != *set.uid)
@@ -76,19 +81,6 @@ struct Manifest<'a> {
     metadata: Value,
     revision: i64,
     data: &'a Data<&'a PodTemplate>,
-}
-
-/// A ControllerRevision without its content.
-#[derive(Deserialize)]
-struct StoredMeta {
-    metadata: Meta,
-    revision: i64,
-}
-
-impl Watched for StoredMeta {
-    fn version(&self) -> u64 {
-        self.metadata.version()
-    }
 }
 
 /// What came of a preparation.
@@ -117,8 +109,7 @@ pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mu
                 Prepare::Store => preparation.stored = Some(*revision),
                 Prepare::DryRun => preparation.dry_run = Some(*revision),
             }
-            let Preparation { stored, dry_run, .. } = *preparation;
-            *preparation = Preparation { stored, dry_run, ..Preparation::default() };
+            (preparation.failed, preparation.collided) = (None, None);
             return;
         }
         Ok(Prepared::Collided) => {
@@ -128,14 +119,13 @@ pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mu
         Ok(Prepared::Rejected(message)) => (message, true),
         Err(error) => (error, false),
     };
-    if preparation.failure(batch.set).is_none() {
-        preparation.failures = Failures::default();
-    }
-    let (wait, is_news) = preparation.failures.note(&message, BACKOFF);
+    let mut failures = preparation.failure(batch.set).map(|failed| failed.failures.clone()).unwrap_or_default();
+    let (wait, is_news) = failures.note(&message, BACKOFF);
     let env = &batch.context.env;
     warn_once!(is_news, set = %batch.set.key, revision = %revision, error = message, "cannot prepare a template; its rollout is on hold");
     let again = env.now() + env.jittered(wait, 0.1);
-    preparation.failed = Some(Box::new(FailedPreparation { revision: *revision, message, is_invalid, again }));
+    preparation.failed =
+        Some(Box::new(FailedPreparation { revision: *revision, message, is_invalid, failures, again }));
 }
 
 /// The key of the ControllerRevision.
@@ -202,8 +192,8 @@ fn is_owned(metadata: &Meta, set: &Uid) -> bool {
     metadata.owner_references.iter().any(|owner| owner.controller && *owner.uid == **set)
 }
 
-async fn read(batch: Batch<'_>, revision: Revision) -> Result<Option<Stored>, String> {
-    batch.context.clients.read.get::<ControllerRevision, Stored>(&key(batch.set, revision)).await
+async fn read(batch: Batch<'_>, revision: Revision) -> Result<Option<Stored<Option<Box<RawValue>>>>, String> {
+    batch.context.clients.read.get::<ControllerRevision, _>(&key(batch.set, revision)).await
 }
 
 /// After a change back to a former template, its ControllerRevision is the newest.
@@ -233,7 +223,7 @@ async fn delete_oldest(batch: Batch<'_>, view: &View) {
         metadata_only: false,
         is_stale: context.rules.cache.is_stale,
     };
-    let is_own = |found: &StoredMeta| is_owned(&found.metadata, &set.uid);
+    let is_own = |found: &Stored<IgnoredAny>| is_owned(&found.metadata, &set.uid);
     let Ok((mut stored, _)) = listwatch::list(&context.clients.read, &source, is_own).await else { return };
     let used = view.pods.iter().filter_map(|seen| seen.pod.revision);
     let used = used.chain(set.former_revision()).chain([*revision]);
@@ -241,7 +231,7 @@ async fn delete_oldest(batch: Batch<'_>, view: &View) {
     stored.retain(|found| !used.contains(&found.metadata.name));
     stored.sort_by_key(|found| found.revision);
     let surplus = stored.len().saturating_sub(usize::try_from(update.history).unwrap_or(usize::MAX));
-    for StoredMeta { metadata, .. } in stored.into_iter().take(surplus) {
+    for Stored { metadata, .. } in stored.into_iter().take(surplus) {
         let (key, uid) = (metadata.key(), metadata.uid);
         let build = || requests::delete::<ControllerRevision>(&key, Some(&uid), None);
         context.clients.write.send(&key.namespace, build).await;
@@ -265,7 +255,7 @@ async fn dry_run(batch: Batch<'_>, revision: Revision, template: Option<&PodTemp
                 serde_json::from_slice(&body).map_err(|error| format!("the answer cannot be read: {error}"))?;
             match (context.rules.differs)(&made, &name, &set.uid, revision) {
                 None => Ok(Prepared::Done),
-                Some(difference) => Err(pod::changed_by_others(&difference)),
+                Some(difference) => Err(difference),
             }
         }
         Answer::Rejected(status) => {

@@ -14,7 +14,7 @@ use super::{
 use operator_kit::{ObjectKey, in_scope, interner::Interner, listwatch::Scope, meta::Uid};
 
 /// The known pods.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PodIndex {
     rules: CacheRules,
     by_uid: HashMap<Uid, Seen>,
@@ -27,13 +27,7 @@ pub struct PodIndex {
 impl PodIndex {
     /// No pod is known.
     pub fn new(rules: CacheRules) -> Self {
-        PodIndex {
-            rules,
-            by_uid: HashMap::new(),
-            by_owner: HashMap::new(),
-            by_name: HashMap::new(),
-            texts: Interner::default(),
-        }
+        PodIndex { rules, ..PodIndex::default() }
     }
 
     /// The pod of this UID.

@@ -51,7 +51,7 @@ impl Urgency {
 }
 
 /// The pods that carry our label, and those of our sets that lost it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Pods {
     rules: CacheRules,
     index: PodIndex,
@@ -74,17 +74,7 @@ pub struct Pods {
 impl Pods {
     /// An empty cache.
     pub fn new(rules: CacheRules) -> Self {
-        Pods {
-            rules,
-            index: PodIndex::new(rules),
-            gone: HashMap::new(),
-            listed: HighWater::default(),
-            ended: HashMap::new(),
-            strangers: HashMap::new(),
-            high_water: HighWater::default(),
-            touched: BTreeMap::new(),
-            has_led: false,
-        }
+        Pods { rules, index: PodIndex::new(rules), ..Pods::default() }
     }
 
     /// A term of this process begins. From now on only a read shows that a missing pod is gone.

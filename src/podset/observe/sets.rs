@@ -20,7 +20,7 @@ use operator_kit::{
 };
 
 /// The PodSets of the watched namespaces.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Sets {
     rules: CacheRules,
     by_key: HashMap<ObjectKey, Arc<Set>>,
@@ -49,15 +49,7 @@ pub struct Effects {
 impl Sets {
     /// An empty cache.
     pub fn new(rules: CacheRules) -> Self {
-        Sets {
-            rules,
-            by_key: HashMap::new(),
-            by_uid: HashMap::new(),
-            gone: HashMap::new(),
-            high_water: HighWater::default(),
-            listed: HighWater::default(),
-            installations: Interner::default(),
-        }
+        Sets { rules, ..Sets::default() }
     }
 
     /// Takes in a change from the watch of `scope`.

@@ -114,7 +114,9 @@ impl From<PodWire> for Pod {
             ready_since,
             node: meta::non_empty(&spec.node_name),
             restarts: status.container_statuses.iter().fold(0, |sum: i32, of| sum.saturating_add(of.restart_count)),
-            waits_for: unschedulable(&status.conditions).or_else(|| containers().find_map(trouble)),
+            // The scheduler's message about a pod that fits on no node, or why a container does not start.
+            waits_for: told(&status.conditions, "PodScheduled", "False", |condition| &condition.message)
+                .or_else(|| containers().find_map(trouble)),
             exit_code: exit_code(containers()).filter(|_| is_finished),
             created: metadata.creation_timestamp.unwrap_or_default().into(),
             started: status.start_time.map(CompactTime::from),
@@ -126,28 +128,22 @@ impl From<PodWire> for Pod {
             is_terminating: metadata.deletion_timestamp.is_some(),
             deleted: deleted(&metadata),
             grace: u32::try_from(metadata.deletion_grace_period_seconds).unwrap_or_default(),
-            disruption: disruption(&status.conditions),
+            disruption: told(&status.conditions, "DisruptionTarget", "True", |condition| &condition.reason),
             uid: metadata.uid.into(),
         }
     }
 }
 
-/// The scheduler's message about a pod that fits on no node.
-fn unschedulable(conditions: &[ConditionWire]) -> Option<Arc<str>> {
-    let scheduled = conditions.iter().find(|condition| condition.kind == "PodScheduled")?;
-    meta::non_empty(&cut(&scheduled.message, LONGEST)).filter(|_| scheduled.status == "False")
+/// A text of the condition of this type, if it has this status.
+fn told(conditions: &[ConditionWire], kind: &str, status: &str, text: fn(&ConditionWire) -> &str) -> Option<Arc<str>> {
+    let told = conditions.iter().find(|condition| condition.kind == kind).filter(|told| told.status == status)?;
+    meta::non_empty(&cut(text(told), LONGEST))
 }
 
 /// When the deletion of a pod was requested: its deletionTimestamp is a grace period later.
 fn deleted(metadata: &Meta) -> Option<CompactTime> {
     let grace = SignedDuration::from_secs(metadata.deletion_grace_period_seconds);
     Some(metadata.deletion_timestamp?.0?.checked_sub(grace).ok()?.into())
-}
-
-/// Why a pod is about to be evicted or deleted.
-fn disruption(conditions: &[ConditionWire]) -> Option<Arc<str>> {
-    let target = conditions.iter().find(|condition| condition.kind == "DisruptionTarget")?;
-    meta::non_empty(&cut(&target.reason, LONGEST)).filter(|_| target.status == "True")
 }
 
 /// The exit code of the container that failed last, or 0.

@@ -257,7 +257,7 @@ fn a_finished_pod_whose_delete_was_not_answered_is_deleted_last() {
 #[test]
 fn a_failure_is_retried_with_backoff_unless_the_spec_changes() {
     let mut state = SetState::default();
-    state.retry.back_off(testing::now(), 1, |wait| wait);
+    state.retry.back_off(testing::now(), 1, false, |wait| wait);
     let mut view = view(3, vec![]);
     let plan = planned(&view, &state);
     assert_eq!((plan.create.len(), plan.hold), (0, Hold::Failure));
@@ -281,13 +281,13 @@ fn nothing_is_created_for_a_deleting_or_unreadable_set() {
 #[test]
 fn creates_pause_in_a_terminating_namespace_until_the_spec_changes() {
     let mut state = SetState::default();
-    state.retry.give_up(testing::now(), 1, |wait| wait);
+    state.retry.back_off(testing::now(), 1, true, |wait| wait);
     let plan = planned(&view(3, vec![]), &state);
     let in_a_second = testing::now() + SignedDuration::from_secs(1);
-    assert_eq!((plan.create.len(), plan.hold, plan.wake), (0, Hold::Blocked, Some(in_a_second)));
-    state.retry.give_up(testing::now() - SignedDuration::from_secs(2), 1, |wait| wait);
+    assert_eq!((plan.create.len(), plan.wake), (0, Some(in_a_second)));
+    state.retry.back_off(testing::now() - SignedDuration::from_secs(2), 1, true, |wait| wait);
     assert_eq!(planned(&view(3, vec![]), &state).create.len(), 3, "the namespace may have been recreated");
-    state.retry.give_up(testing::now(), 0, |wait| wait);
+    state.retry.back_off(testing::now(), 0, true, |wait| wait);
     assert_eq!(planned(&view(3, vec![]), &state).create.len(), 3);
 }
 

@@ -59,7 +59,7 @@ fn a_set_of_undeletable_pods_waits_and_can_still_grow() {
     assert_eq!((plan.rejected.len(), plan.count.surplus()), (3, 2));
     assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(1)));
     assert_eq!(created(&planned(&view(4, running(3)), &state)), [nth(3)], "a scale-up creates pods");
-    state.retry.back_off(testing::now(), 1, |wait| wait);
+    state.retry.back_off(testing::now(), 1, false, |wait| wait);
     assert_eq!(planned(&view(1, running(3)), &state).rejected.len(), 3, "also after another failure");
 }
 
