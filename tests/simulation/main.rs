@@ -17,9 +17,10 @@ mod world;
 use std::time::Duration;
 
 use operator::Operator;
+use operator_kit::health::{Report, Verdict};
 use podset_operator::podset::promise::Rules;
-use serde_json::Value;
-use testkit::apiserver::{self, ApiServer};
+use serde_json::{Value, json};
+use testkit::apiserver::{self, ApiServer, PODSETS};
 
 /// The namespace of most tests.
 const NS: &str = "default";
@@ -34,11 +35,16 @@ fn server_and_leader() -> (ApiServer, Operator) {
     (server, operator)
 }
 
-/// Starts a server and a leader with these rules. Waits until the set `web` has this many ready pods, and 10 s more for its status.
 async fn with_set(pods: usize, rules: Rules) -> (ApiServer, Operator) {
+    with_spec(pods, json!({}), rules).await
+}
+
+/// Starts a server and a leader with these rules. Waits until the set `web` has this many ready pods, and 10 s more for its status.
+async fn with_spec(pods: usize, mut spec: Value, rules: Rules) -> (ApiServer, Operator) {
     let server = ApiServer::new(1);
     let operator = Operator::leader(&server, "a", rules);
-    server.create_podset(NS, "web", i64::try_from(pods).unwrap());
+    spec["replicas"] = pods.into();
+    server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
     ready(&server, "web", pods).await;
     tokio::time::sleep(seconds(10)).await;
     (server, operator)
@@ -56,6 +62,10 @@ fn condition(server: &ApiServer, kind: &str) -> String {
     let text = |held: &Value, field: &str| held[field].as_str().unwrap_or_default().to_owned();
     let line = |held| format!("{}/{}: {}", text(held, "status"), text(held, "reason"), text(held, "message"));
     apiserver::object::condition(&set, kind).map(line).unwrap_or_default()
+}
+
+fn assert_ok(report: &Report) {
+    assert!(report.values().all(Verdict::is_ok), "{report:?}");
 }
 
 /// Checks that nothing but watches is requested for this time.

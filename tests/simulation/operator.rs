@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 use leadership::{
     Ends, LeaderState,
-    env::{Clock, Env, Random},
+    env::{Clock, Env, testing::virtual_env},
 };
 use operator_kit::runner::{Context, Controller};
 use podset_operator::{
@@ -20,7 +20,6 @@ use crate::{
     replica::{Model, wired},
 };
 
-/// An instance of the operator.
 pub struct Operator {
     /// Its probes and metrics.
     pub context: Context,
@@ -41,14 +40,10 @@ impl Operator {
         operator
     }
 
-    /// An instance that writes whether it leads or not: without the rule of the write gate.
-    pub fn without_gate(server: &ApiServer, name: &str, rules: Rules) -> Self {
-        Self::start(server, name, rules, false)
-    }
-
-    fn start(server: &ApiServer, name: &str, rules: Rules, is_gated: bool) -> Self {
+    /// An instance that does not lead. If it is not gated, it writes all the same: without the rule of the write gate.
+    pub fn start(server: &ApiServer, name: &str, rules: Rules, is_gated: bool) -> Self {
         let clock = Arc::new(VirtualClock::new(server, 0, Ice::default()));
-        let env = Env { clock, random: Arc::new(NoJitter) };
+        let env = Env { clock, random: virtual_env().random };
         let leader_state = LeaderState::vacant(env.clone());
         let model = Model { is_bounded: is_gated, ..Model::default() };
         let (context, clients) = wired(server, name, &model, &env, leader_state.leadership(), &Ice::default());
@@ -75,7 +70,6 @@ impl Operator {
         self.tasks.spawn(operator_kit::run(Arc::new(controller), self.context.clone()));
     }
 
-    /// Leads from now on.
     pub fn lead(&mut self) {
         self.leader_state.begin(None);
     }
@@ -86,12 +80,10 @@ impl Operator {
         self.leader_state.begin(Some(Ends { gate: end, writes: end }));
     }
 
-    /// Stops leading.
     pub fn resign(&mut self) {
         self.leader_state.resign();
     }
 
-    /// Shuts down cleanly.
     pub async fn end(mut self) {
         let ended = self.tasks.try_join_next();
         assert!(ended.is_none(), "a controller ended by itself: {ended:?}");
@@ -100,14 +92,10 @@ impl Operator {
             end.expect("no controller panics");
         }
     }
-
-    /// Ends like a killed process: no more requests, and its memory is lost. Dropping an instance does the same.
-    pub fn kill(self) {
-        drop(self);
-    }
 }
 
-/// A controller never ends by itself. If one did, the test fails, whatever it checks.
+/// An instance that is dropped ends like a killed process: no more requests, and its memory is lost. A controller never ends by itself; if one
+/// did, the test fails, whatever it checks.
 impl Drop for Operator {
     fn drop(&mut self) {
         let ended = self.tasks.try_join_next();
@@ -139,15 +127,5 @@ impl Clock for VirtualClock {
 
     fn wall(&self) -> Timestamp {
         self.now()
-    }
-}
-
-/// Adds no jitter to waits.
-#[derive(Debug)]
-struct NoJitter;
-
-impl Random for NoJitter {
-    fn unit(&self) -> f64 {
-        0.0
     }
 }

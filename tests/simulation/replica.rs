@@ -33,10 +33,8 @@ use crate::{
     operator::VirtualClock,
 };
 
-/// The namespace and the name of the Lease.
 pub const LEASE: (&str, &str) = ("default", "podset-operator");
 
-/// The settings of a replica.
 #[derive(Clone, Copy)]
 pub struct Model {
     /// The durations: lease, renew deadline, retry period, in seconds.
@@ -144,23 +142,19 @@ impl Replica {
         value.map(|value| value.parse().expect("a value is a number"))
     }
 
-    /// Whether it believes that it leads.
     pub fn leads(&self) -> bool {
         self.context.leadership.term().is_some()
     }
 
-    /// Whether its process has ended by itself.
     pub fn has_ended(&self) -> bool {
         self.life.is_finished()
     }
 
-    /// Stops it, and waits until it has exited.
     pub async fn end(self) -> Result<(), Failure> {
         self.context.stop.cancel();
         self.ended().await
     }
 
-    /// Waits until it has ended by itself.
     pub async fn ended(self) -> Result<(), Failure> {
         self.life.await.expect("only a test aborts it")
     }
@@ -247,7 +241,6 @@ async fn melted(connection: &Connection, ice: &Ice) {
     }
 }
 
-/// Random numbers from a seed.
 #[derive(Debug)]
 struct Seeded(Mutex<StdRng>);
 

@@ -1,22 +1,16 @@
 //! The probes and metrics of an instance in various situations.
 
-use operator_kit::{
-    health::{Report, Verdict},
-    telemetry::metrics::Format::OpenMetrics,
-};
+use operator_kit::telemetry::metrics::Format::OpenMetrics;
 use podset_operator::podset::promise::Rules;
 use tokio::time::sleep;
 
 use crate::{
     NS,
     apiserver::{ApiServer, Fault, Requests, Status},
+    assert_ok,
     operator::Operator,
     ready, seconds, server_and_leader,
 };
-
-fn assert_ok(report: &Report) {
-    assert!(report.values().all(Verdict::is_ok), "{report:?}");
-}
 
 /// The value of the only series of a metric whose labels contain all these parts.
 fn value(operator: &Operator, metric: &str, parts: &[&str]) -> f64 {

@@ -26,14 +26,11 @@ use prost::Message;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tonic::{body::Body, codegen::Service};
 
-/// The behaviour of a collector.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
-    /// Accepts all spans.
     Good,
     /// Accepts connections and requests, but never responds.
     Silent,
-    /// Responds with an error.
     Failing,
 }
 
@@ -64,7 +61,6 @@ pub struct Span {
     pub attributes: BTreeMap<String, String>,
     /// Trace and span ID of each link.
     pub links: Vec<(String, String)>,
-    /// The message of an error status.
     pub error: Option<String>,
     /// The start time in nanoseconds.
     pub start: u64,
@@ -75,7 +71,6 @@ impl Span {
         self.resource.get("service.name").map_or("", String::as_str)
     }
 
-    /// The value of an attribute, or an empty string.
     pub fn get(&self, key: &str) -> &str {
         self.attributes.get(key).map_or("", String::as_str)
     }
@@ -93,14 +88,12 @@ impl Collector {
         self.address
     }
 
-    /// All received spans, ordered by start time.
     pub fn spans(&self) -> Vec<Span> {
         let mut spans = lock(&self.received).spans.clone();
         spans.sort_by_key(|span| span.start);
         spans
     }
 
-    /// The paths and headers of the received requests.
     pub fn requests(&self) -> Vec<(String, HeaderMap)> {
         lock(&self.received).requests.clone()
     }

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 const NOTICE: SignedDuration = SignedDuration::from_secs(1);
 
 /// One write of the Lease.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Change {
     /// The resourceVersion after it; `None` if the Lease was deleted.
     pub version: Option<u64>,
@@ -62,16 +62,8 @@ pub struct History(Vec<Change>);
 
 impl Default for History {
     fn default() -> Self {
-        Self(vec![Change {
-            version: Some(0),
-            leader: None,
-            lasts: SignedDuration::ZERO,
-            is_release: false,
-            received: Timestamp::MIN,
-            answered: Timestamp::MIN,
-            by: String::new(),
-            is_by_hand: false,
-        }])
+        let (received, answered) = (Timestamp::MIN, Timestamp::MIN);
+        Self(vec![Change { version: Some(0), received, answered, ..Change::default() }])
     }
 }
 

@@ -80,12 +80,10 @@ pub fn owner_reference(name: &str, uid: &str) -> Value {
     })
 }
 
-/// Owner references, none if absent.
 pub fn owners(object: &Value) -> &[Value] {
     object["metadata"]["ownerReferences"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Finalizers, none if absent.
 pub fn finalizers(object: &Value) -> Vec<&str> {
     let list = object["metadata"]["finalizers"].as_array().map_or(&[][..], Vec::as_slice);
     list.iter().filter_map(Value::as_str).collect()

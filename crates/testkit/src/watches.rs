@@ -7,21 +7,15 @@ use serde_json::Value;
 
 use crate::{bound::Bound, object};
 
-/// The watch of an event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Stream {
-    /// PodSets.
     Sets,
-    /// Pods.
     Pods,
 }
 
-/// What an event says about its object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum News {
-    /// It was added or modified.
     Applied,
-    /// It was deleted.
     Deleted,
     /// It was changed or deleted while there was no watch.
     Missed,
@@ -65,7 +59,6 @@ impl WatchedBound {
         &self.violations
     }
 
-    /// The number of events after which the bound was checked.
     pub fn checked(&self) -> usize {
         self.checked
     }
@@ -97,7 +90,6 @@ mod tests {
 
     use super::*;
 
-    /// The PodSet `web`.
     fn set(version: u64, observed: Option<i64>, generation: i64, replicas: i64) -> Value {
         json!({
             "metadata": {"name": "web", "namespace": "a", "uid": "w", "generation": generation, "resourceVersion": version.to_string()},
@@ -105,7 +97,6 @@ mod tests {
         })
     }
 
-    /// A pod of the PodSet `web`.
     fn pod(version: u64, name: &str, phase: &str) -> Value {
         json!({
             "metadata": {"name": name, "namespace": "a", "uid": name, "resourceVersion": version.to_string(),

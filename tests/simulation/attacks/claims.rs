@@ -3,10 +3,8 @@
 use super::*;
 use crate::apiserver::pod;
 
-/// The namespace of the claims.
 const ELSEWHERE: &str = "elsewhere";
 
-/// Owner references to the set of this UID.
 fn claim(uid: &str) -> Value {
     json!([object::owner_reference("web", uid)])
 }
@@ -77,7 +75,7 @@ async fn a11_the_next_leader_also_ignores_such_an_owner_reference() {
     server.create_podset(ELSEWHERE, "web", 2);
     ready(&server, "web", 3).await;
     server.wait_until(|s| s.ready_pods(ELSEWHERE, "web").len() == 2, seconds(60)).await;
-    operator.kill();
+    drop(operator);
     create_elsewhere(&server, "claim", &claim(&uid));
     let rejected = server.fault(Requests::deletes("pods").in_namespace(ELSEWHERE), Fault::Refuse(Status::of_code(500)));
     let _operator = Operator::leader(&server, "b", Rules::default());

@@ -17,7 +17,6 @@ impl Protection {
         Protection { pods: pods.to_vec(), rules: pods.iter().map(rule).collect() }
     }
 
-    /// How many deletes were rejected.
     fn hits(&self) -> usize {
         self.rules.iter().map(FaultRule::hits).sum()
     }
@@ -104,7 +103,7 @@ async fn a_new_leader_does_not_report_rejected_deletes_again() {
     server.scale(NS, "web", 1);
     sleep(20).await;
     assert_eq!((condition(&server, "ReplicaFailure"), protection.hits() % 3), (REJECTION.to_owned(), 0));
-    operator.kill();
+    drop(operator);
     let (patches, hits) = (server.count(&Requests::status_patches("podsets")), protection.hits());
     let _operator = Operator::leader(&server, "b", Rules::default());
     sleep(60).await;

@@ -17,11 +17,9 @@ async fn a7_watched(rules: Rules) -> ApiServer {
 /// A7: a pod loses the label while no replica watches, and then another replica leads.
 async fn a7_unwatched(rules: Rules) -> ApiServer {
     let (server, operator) = with_set(3, Rules::default()).await;
-    for pod in server.live_pods(NS, "web") {
-        server.kill_pod(NS, &pod);
-    }
+    kill_all(&server);
     ready(&server, "web", 3).await;
-    operator.kill();
+    drop(operator);
     server.strip_label(NS, &server.live_pods(NS, "web")[0]);
     let _operator = Operator::leader(&server, "b", rules);
     sleep(60).await;
@@ -32,14 +30,12 @@ async fn a7_unwatched(rules: Rules) -> ApiServer {
 async fn a7_forgotten(rules: Rules) -> ApiServer {
     let (server, operator) = with_set(3, Rules::default()).await;
     // So that the first names are free again later.
-    for pod in server.live_pods(NS, "web") {
-        server.kill_pod(NS, &pod);
-    }
+    kill_all(&server);
     ready(&server, "web", 3).await;
     sleep(10).await;
     let mut standby = Operator::standby(&server, "b", rules);
     sleep(10).await;
-    operator.kill();
+    drop(operator);
     for pod in &server.live_pods(NS, "web")[..2] {
         server.strip_label(NS, pod);
     }

@@ -29,11 +29,11 @@ async fn a2_the_new_leader_chooses_the_same_name() {
 }
 
 /// A3: a request is executed after its sender lost the lease, and the new leader does not know why it was sent.
-async fn a3(new: fn(&ApiServer, &str, Rules) -> Operator) -> ApiServer {
+async fn a3(is_gated: bool) -> ApiServer {
     let server = ApiServer::new(1);
     terminate_slowly(&server, 1);
     server.create_podset(NS, "web", 1);
-    let mut a = new(&server, "a", Rules::default());
+    let mut a = Operator::start(&server, "a", Rules::default(), is_gated);
     a.lead();
     ready(&server, "web", 1).await;
     a.lead_for(seconds(5));
@@ -50,10 +50,10 @@ async fn a3(new: fn(&ApiServer, &str, Rules) -> Operator) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a3_a_write_ends_before_its_senders_term() {
-    let server = a3(Operator::standby).await;
+    let server = a3(true).await;
     server.check();
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
-    let server = a3(Operator::without_gate).await;
+    let server = a3(false).await;
     assert!(exceeded_bound(&server), "the attack must succeed if the term does not bound writes");
 }
 
@@ -67,9 +67,7 @@ async fn a4_pods(rules: Rules) -> ApiServer {
     let a = Operator::leader(&server, "a", rules);
     ready(&server, "web", 3).await;
     // The new pods do not have the first names any more.
-    for pod in server.live_pods(NS, "web") {
-        server.kill_pod(NS, &pod);
-    }
+    kill_all(&server);
     ready(&server, "web", 3).await;
     a.end().await;
     b.lead();
@@ -140,9 +138,7 @@ async fn a4_a_new_leader_reads_a_recreated_set_before_it_writes() {
     server.kill_pod(NS, &server.live_pods(NS, "other")[0]);
     ready(&server, "other", 2).await;
     for _ in 0..40 {
-        for pod in server.live_pods(NS, "web") {
-            server.kill_pod(NS, &pod);
-        }
+        kill_all(&server);
         sleep(1).await;
     }
     ready(&server, "web", 2).await;

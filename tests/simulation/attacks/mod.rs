@@ -31,7 +31,7 @@ use crate::{
     },
     assert_silent, condition,
     operator::Operator,
-    ready, seconds, server_and_leader, with_set,
+    ready, seconds, server_and_leader, with_set, with_spec,
 };
 
 async fn sleep(n: u64) {
@@ -72,7 +72,6 @@ fn exceeded_bound(server: &ApiServer) -> bool {
     server.with(|state| state.observers.bound.exceeded > 0)
 }
 
-/// The default rules with these rules of the caches.
 fn cached(cache: CacheRules) -> Rules {
     Rules { cache, ..Rules::default() }
 }
@@ -85,15 +84,17 @@ async fn try_both_ways(attack: impl AsyncFn(Rules) -> ApiServer, broken: Rules) 
     server
 }
 
-/// Pods take so many seconds to terminate.
 fn terminate_slowly(server: &ApiServer, n: u64) {
     server.set_pod_script(PodScript::gone_after(seconds(n)));
 }
 
-/// The only live pod of the set.
 fn only_pod(server: &ApiServer, set: &str) -> String {
     let [pod] = &server.live_pods(NS, set)[..] else { panic!("{:?}", server.live_pods(NS, set)) };
     pod.clone()
+}
+
+fn kill_all(server: &ApiServer) {
+    server.live_pods(NS, "web").iter().for_each(|pod| server.kill_pod(NS, pod));
 }
 
 /// Makes this pod the first to be deleted.

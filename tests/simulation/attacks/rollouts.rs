@@ -18,16 +18,9 @@ pub(super) async fn running(replicas: usize, spec: Value) -> (ApiServer, Operato
     running_with(replicas, spec, Rules::default()).await
 }
 
-pub(super) async fn running_with(replicas: usize, spec: Value, rules: Rules) -> (ApiServer, Operator) {
-    let server = ApiServer::new(1);
-    let mut spec = spec;
-    spec["replicas"] = replicas.into();
+async fn running_with(replicas: usize, mut spec: Value, rules: Rules) -> (ApiServer, Operator) {
     spec["template"] = template("a");
-    server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
-    let operator = Operator::leader(&server, "a", rules);
-    ready(&server, "web", replicas).await;
-    sleep(10).await;
-    (server, operator)
+    with_spec(replicas, spec, rules).await
 }
 
 pub(super) fn change(server: &ApiServer, spec: Value) {
@@ -46,7 +39,6 @@ pub(super) fn versions(server: &ApiServer) -> String {
     versions.join(" ")
 }
 
-/// Deletes a live pod of this version.
 pub(super) fn delete_one(server: &ApiServer, of: &str) {
     let pods = server.pods(NS, "web");
     let pod = pods.iter().find(|pod| object::is_live(pod) && version(pod) == of).unwrap();
@@ -319,7 +311,7 @@ async fn a_new_leader_continues_a_rollout() {
     let (server, operator) = running(5, json!({ "minReadySeconds": 5 })).await;
     change_template(&server, "b");
     sleep(8).await;
-    operator.kill();
+    drop(operator);
     let _operator = Operator::leader(&server, "b", Rules::default());
     rolled_out(&server, "b", 5).await;
 }

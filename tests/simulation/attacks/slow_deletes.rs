@@ -93,7 +93,7 @@ async fn a_new_leader_neither_withdraws_nor_repeats_the_report() {
         server.fault(requests.clone(), Fault::RefuseLate(seconds(late), webhook_failed()));
         server.scale(NS, "web", replicas);
         sleep(180).await;
-        operator.kill();
+        drop(operator);
         let patches = server.count(&Requests::status_patches("podsets"));
         let _operator = Operator::leader(&server, "b", Rules::default());
         sleep(120).await;

@@ -3,21 +3,20 @@
 
 use super::*;
 
-/// A server whose pods take 20 s to terminate, with a set that waits for terminations.
-fn server_with_set(replicas: i64) -> ApiServer {
-    let server = ApiServer::new(1);
+/// A set that waits for terminations. Its pods take 20 s to terminate.
+async fn running(replicas: usize, rules: Rules) -> (ApiServer, Operator) {
+    let (server, operator) = with_spec(replicas, json!({ "podReplacementPolicy": "TerminationComplete" }), rules).await;
     terminate_slowly(&server, 20);
-    server.create_podset(NS, "web", replicas);
-    server.wait_for_termination(NS, "web");
-    server
+    (server, operator)
 }
 
-/// The set of [`server_with_set`] with all pods ready.
-async fn running(replicas: i64, rules: Rules) -> (ApiServer, Operator) {
-    let server = server_with_set(replicas);
-    let operator = Operator::leader(&server, "a", rules);
-    ready(&server, "web", usize::try_from(replicas).unwrap()).await;
-    sleep(10).await;
+/// A set that waits for terminations. The scheduler has bound none of its pods yet.
+pub(super) async fn unscheduled(replicas: i64, script: PodScript) -> (ApiServer, Operator) {
+    let (server, operator) = server_and_leader();
+    server.set_pod_script(script);
+    server.create_podset(NS, "web", replicas);
+    server.wait_for_termination(NS, "web");
+    sleep(5).await;
     (server, operator)
 }
 
@@ -115,7 +114,7 @@ async fn a13_a_pod_that_is_being_deleted_counts_without_its_label() {
 async fn a13_a_new_leader_counts_pods_that_are_being_deleted() {
     let (server, operator, deleted) = one_is_deleted(Rules::default()).await;
     sleep(1).await;
-    operator.kill();
+    drop(operator);
     server.strip_label(NS, &deleted);
     let _operator = Operator::leader(&server, "b", Rules::default());
     sleep(10).await;
@@ -126,10 +125,7 @@ async fn a13_a_new_leader_counts_pods_that_are_being_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn a13_pods_without_a_node_are_replaced_at_once() {
-    let server = server_with_set(2);
-    server.set_pod_script(PodScript::unschedulable());
-    let _operator = Operator::leader(&server, "a", Rules::default());
-    sleep(5).await;
+    let (server, _operator) = unscheduled(2, PodScript::unschedulable()).await;
     let deleted = server.live_pods(NS, "web")[0].clone();
     server.patch(&PODS, NS, &deleted, json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
     server.delete_pod(NS, &deleted);
@@ -141,10 +137,8 @@ async fn a13_pods_without_a_node_are_replaced_at_once() {
 /// The API server removes a pod without a node at once, even if the scheduler binds it at the same moment.
 #[tokio::test(start_paused = true)]
 async fn a13_a_pod_without_a_node_is_deleted_only_in_the_version_seen() {
-    let server = server_with_set(2);
-    server.set_pod_script(PodScript { bound_after: Some(seconds(10)), ..PodScript::default() });
-    let _operator = Operator::leader(&server, "a", Rules::default());
-    sleep(5).await;
+    let script = PodScript { bound_after: Some(seconds(10)), ..PodScript::default() };
+    let (server, _operator) = unscheduled(2, script).await;
     server.fault(Requests::deletes("pods").first(1), Fault::Delay(seconds(8)));
     server.scale(NS, "web", 1);
     at_rest(&server, "web", 1).await;

@@ -3,6 +3,7 @@
 
 use super::{
     rollouts::{change_template, running, versions},
+    terminations::unscheduled,
     *,
 };
 
@@ -172,7 +173,7 @@ async fn a_finished_pod_is_not_deleted_again_at_once() {
 /// Under TerminationComplete, the delete of a pod without a node requires its version. A webhook rejects it with the code of a conflict.
 #[tokio::test(start_paused = true)]
 async fn a_rejection_with_the_code_of_a_conflict_concerns_one_pod() {
-    let (server, _operator) = unscheduled().await;
+    let (server, _operator) = unscheduled(3, PodScript::unschedulable()).await;
     let pod = server.live_pods(NS, "web")[0].clone();
     let conflict = Status { message: "a webhook says no".to_owned(), ..Status::of_code(409) };
     server.fault(Requests::deletes("pods").named(&pod), Fault::Refuse(conflict));
@@ -184,7 +185,7 @@ async fn a_rejection_with_the_code_of_a_conflict_concerns_one_pod() {
 /// Under TerminationComplete, the delete of a pod without a node requires the resourceVersion in the cache. The watch has stopped.
 #[tokio::test(start_paused = true)]
 async fn a_pod_with_an_outdated_version_is_deleted_after_a_read() {
-    let (server, _operator) = unscheduled().await;
+    let (server, _operator) = unscheduled(3, PodScript::unschedulable()).await;
     server.watches().of("a").on("pods").hold();
     for pod in server.live_pods(NS, "web") {
         server.patch(&PODS, NS, &pod, json!({ "metadata": { "annotations": { "a": "b" } } }));
@@ -192,18 +193,6 @@ async fn a_pod_with_an_outdated_version_is_deleted_after_a_read() {
     server.scale(NS, "web", 1);
     server.wait_until(|s| s.live_pods(NS, "web").len() == 1, seconds(15)).await;
     server.check();
-}
-
-/// A set of three pods that fit on no node, which waits for terminations.
-async fn unscheduled() -> (ApiServer, Operator) {
-    let server = ApiServer::new(1);
-    server.choose_pod_scripts(|_| PodScript::unschedulable());
-    let operator = Operator::leader(&server, "a", Rules::default());
-    server.create_podset(NS, "web", 3);
-    server.wait_for_termination(NS, "web");
-    server.wait_until(|s| s.live_pods(NS, "web").len() == 3, seconds(10)).await;
-    sleep(10).await;
-    (server, operator)
 }
 
 /// The API server executes the delete, and answers with an error.

@@ -5,10 +5,8 @@
 mod conformance;
 mod controllers;
 mod faults;
-mod lists;
 mod promise;
 mod quorum;
-mod watch_faults;
 mod watches;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -45,12 +43,10 @@ fn owned_pod(server: &ApiServer, owner: &str, name: &str) {
     server.create(&PODS, "default", apiserver::pod(metadata));
 }
 
-/// A pod to create, with this metadata.
 fn pod(metadata: Value) -> Pod {
     serde_json::from_value(apiserver::pod(metadata)).expect("a pod")
 }
 
-/// The Status with which the server rejected the request.
 fn failure<T: std::fmt::Debug>(result: kube::Result<T>) -> Status {
     match result {
         Err(kube::Error::Api(status)) => *status,

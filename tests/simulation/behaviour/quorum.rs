@@ -2,7 +2,6 @@
 
 use super::{watches::Events, *};
 
-/// A create with `?timeout=`.
 async fn create(server: &ApiServer, name: &str, limit: &str) -> kube::Result<Pod> {
     let body = serde_json::to_vec(&pod(json!({ "name": name }))).expect("a pod");
     let path = format!("/api/v1/namespaces/default/pods?timeout={limit}");

@@ -1,9 +1,12 @@
-//! Watches: what arrives, in which order, and how a watch begins and ends.
+//! Lists, and watches with and without faults: what arrives, in which order, and how a watch begins and ends.
 
 use std::{pin::Pin, time::Duration};
 
 use futures::{Stream, StreamExt};
-use kube::{ResourceExt, api::WatchEvent};
+use kube::{
+    ResourceExt,
+    api::{ObjectList, WatchEvent},
+};
 
 use super::*;
 
@@ -13,7 +16,6 @@ pub struct Events {
 }
 
 impl Events {
-    /// Opens a watch at a resourceVersion.
     pub async fn open(server: &ApiServer, params: &WatchParams, version: &str) -> Self {
         let stream = pods(server).watch(params, version).await.expect("a watch").boxed();
         Self { stream }
@@ -42,7 +44,6 @@ impl Events {
     }
 }
 
-/// The current resourceVersion of the cluster.
 pub fn version(server: &ApiServer) -> u64 {
     server.with(|state| state.resource_version)
 }
@@ -89,4 +90,109 @@ async fn a_watch_closes_when_its_client_drops_it() {
     drop(events);
     let closed = |s: &ApiServer| s.watches().count() == 0;
     server.wait_until(closed, seconds(1)).await;
+}
+
+async fn watched() -> (ApiServer, Events) {
+    let server = server_without_nodes();
+    let params = WatchParams::default().timeout(50);
+    let events = Events::open(&server, &params, &version(&server).to_string()).await;
+    (server, events)
+}
+
+#[tokio::test(start_paused = true)]
+async fn held_events_come_in_order_when_released() {
+    let (server, mut events) = watched().await;
+    server.watches().of("test").on("pods").hold();
+    server.create_pod("default", "a", json!({}));
+    server.create_pod("default", "b", json!({}));
+    assert_eq!(events.soon().await, "silence");
+    // A watch that opens while events are held lags as well.
+    let mut late = Events::open(&server, &WatchParams::default(), "0").await;
+    assert_eq!(late.soon().await, "silence");
+    server.watches().of("test").on("pods").release();
+    let now = version(&server);
+    assert_eq!(events.soon().await, format!("ADDED a {}", now - 1));
+    assert_eq!(events.soon().await, format!("ADDED b {now}"));
+    assert_eq!(late.soon().await, format!("ADDED a {}", now - 1));
+    server.create_pod("default", "c", json!({}));
+    assert_eq!(events.soon().await, format!("ADDED c {}", now + 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn delayed_events_come_later() {
+    let (server, mut events) = watched().await;
+    server.watches().on("pods").delay(seconds(10));
+    server.create_pod("default", "a", json!({}));
+    assert_eq!(events.next(seconds(9)).await, "silence");
+    assert_eq!(events.next(seconds(2)).await, format!("ADDED a {}", version(&server)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_watch_is_silent_for_ever() {
+    let (server, mut events) = watched().await;
+    server.watches().on("pods").stall();
+    server.create_pod("default", "a", json!({}));
+    server.watches().on("pods").release();
+    server.create_pod("default", "b", json!({}));
+    assert_eq!(events.next(seconds(86_400)).await, "silence", "the watch does not even time out");
+    let mut fresh = Events::open(&server, &WatchParams::default(), "0").await;
+    assert_eq!(fresh.soon().await, format!("ADDED a {}", version(&server) - 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_can_be_repeated() {
+    let (server, mut events) = watched().await;
+    server.create_pod("default", "a", json!({}));
+    server.create_pod("default", "b", json!({}));
+    let now = version(&server);
+    assert_eq!(events.soon().await, format!("ADDED a {}", now - 1));
+    assert_eq!(events.soon().await, format!("ADDED b {now}"));
+    server.watches().replay(2);
+    assert_eq!(events.soon().await, format!("ADDED a {}", now - 1));
+    assert_eq!(events.soon().await, format!("ADDED b {now}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_can_end_break_or_be_gone() {
+    let (server, mut events) = watched().await;
+    server.watches().end();
+    assert_eq!(events.soon().await, "end");
+    let (server, mut events) = watched().await;
+    server.watches().cut();
+    assert!(events.soon().await.starts_with("broken"));
+    let (server, mut events) = watched().await;
+    server.watches().gone();
+    assert_eq!(events.soon().await, "ERROR 410 Expired");
+    assert_eq!(events.soon().await, "end");
+}
+
+fn names(list: &ObjectList<Pod>) -> Vec<String> {
+    list.iter().map(ResourceExt::name_any).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_pages_of_a_list_show_one_version() {
+    let server = ApiServer::new(1);
+    for (namespace, name) in [("default", "a"), ("default", "b"), ("other", "c")] {
+        server.create_pod(namespace, name, json!({}));
+    }
+    let api: Api<Pod> = Api::all(server.client("test"));
+    let page = ListParams::default().limit(2);
+    let first = api.list(&page).await.expect("listed");
+    assert_eq!(names(&first), ["a", "b"]);
+    let token = first.metadata.continue_.clone().expect("a continue token");
+    server.create_pod("other", "d", json!({}));
+    server.kill_pod("other", "c");
+    let next = api.list(&page.continue_token(&token)).await.expect("listed");
+    assert_eq!(names(&next), ["c"], "as it was when the first page was read");
+    assert_eq!(next.metadata.resource_version, first.metadata.resource_version);
+    assert_eq!(next.metadata.continue_, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unsupported_selectors_are_rejected() {
+    let server = ApiServer::new(1);
+    for selector in ["app in (web)", "app", "!app", "app!=web", "app==web", "app=web,tier=x"] {
+        assert_eq!(failure(pods(&server).list(&ListParams::default().labels(selector)).await).code, 400, "{selector}");
+    }
 }

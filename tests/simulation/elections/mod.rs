@@ -3,7 +3,6 @@
 
 mod handover;
 mod installations;
-mod limits;
 mod outage;
 
 use std::time::Duration;
@@ -16,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::{
     NS,
     apiserver::{ApiServer, Fault, LEASES, ONE_WRITER, PODSETS, PodScript, Requests, Status, Verb},
-    ready,
+    assert_ok, ready,
     replica::{LEASE, Model, Replica},
     seconds,
 };
@@ -29,7 +28,6 @@ fn cluster() -> ApiServer {
     server
 }
 
-/// Starts a replica that leads.
 async fn leader(server: &ApiServer, name: &str) -> Replica {
     let replica = Replica::start(server, name, Model::default());
     leads(&replica, seconds(1)).await;
@@ -45,7 +43,6 @@ async fn leader_and_standby() -> (ApiServer, Replica, Replica) {
     (server, a, b)
 }
 
-/// Waits until this replica leads.
 async fn leads(replica: &Replica, within: Duration) {
     let leading = timeout(within, async {
         while !replica.leads() {
@@ -69,9 +66,4 @@ async fn kill_pods(server: &ApiServer, time: Duration) {
 async fn converged(server: &ApiServer) {
     ready(server, "web", 10).await;
     server.check();
-}
-
-/// Whether a replica that did not lead has written.
-fn had_two_writers(server: &ApiServer) -> bool {
-    server.with(|state| state.observers.violations.iter().any(|violation| violation.starts_with(ONE_WRITER)))
 }

@@ -1,4 +1,4 @@
-//! Outages of the API server: requests that never left do not keep the lease.
+//! Outages of the API server, and writes that are long in transit. Requests that never left do not keep the lease.
 
 use super::*;
 
@@ -66,4 +66,29 @@ async fn a_stop_during_an_outage_longer_than_the_lease() {
         converged(&server).await;
         b.end().await.expect("an orderly end");
     }
+}
+
+/// The leader cannot reach its Lease. Just before its term ends, its writes are delayed in transit by this time.
+async fn late_writes(time: Duration) -> ApiServer {
+    let server = cluster();
+    let _a = leader(&server, "a").await;
+    let _b = Replica::start(&server, "b", Model::default());
+    sleep(seconds(5)).await;
+    server.watches().of("a").on("leases").stall();
+    server.fault(Requests::all().of("leases").from("a"), Fault::CutBefore);
+    kill_pods(&server, seconds(7)).await;
+    server.fault(Requests::mutating().of("pods").from("a"), Fault::ArriveLate(time));
+    kill_pods(&server, seconds(30)).await;
+    server.heal();
+    server
+}
+
+/// The promise holds up to the margin between the timeout of a write and the end of the lease. It cannot hold beyond that, as the documentation
+/// says.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_arrives_late_ends_before_the_lease_only_within_the_margin() {
+    // Written bytes may stay unacknowledged for this long.
+    converged(&late_writes(Duration::from_millis(1_990)).await).await;
+    let violations = late_writes(seconds(12)).await.with(|state| state.observers.violations.clone());
+    assert!(violations.iter().any(|violation| violation.starts_with(ONE_WRITER)), "{violations:?}");
 }

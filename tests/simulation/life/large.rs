@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// A template whose text has so many bytes.
 fn template(bytes: usize) -> Value {
     json!({ "spec": { "containers": [{ "name": "c", "image": "i", "workingDir": "x".repeat(bytes) }] } })
 }

@@ -3,7 +3,6 @@
 mod events;
 mod fairness;
 mod large;
-mod losses;
 mod namespaces;
 mod takeover;
 mod told;

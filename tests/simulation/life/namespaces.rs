@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// The namespace that cannot be listed.
 const LOST: &str = "lost";
 
 /// Starts a replica that watches two namespaces.

@@ -4,19 +4,16 @@
 use super::*;
 
 impl World {
-    /// The leader's index and name.
     fn leader_and_name(&self) -> Option<(usize, String)> {
         let place = self.leader()?;
         Some((place, self.replicas[place].name.clone()))
     }
 
-    /// The name of a random standby.
     fn any_standby(&mut self) -> Option<String> {
         let standbys: Vec<_> = self.replicas.iter().filter(|r| !r.leads()).map(|r| r.name.clone()).collect();
         self.dice.pick(&standbys).cloned()
     }
 
-    /// The lease duration of the replica at this index.
     fn lease(&self, place: usize) -> Duration {
         Duration::from_secs(self.replicas[place].model.timing.0)
     }

@@ -4,7 +4,6 @@ use std::{ops::Range, time::Duration};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
-/// A source of random choices.
 pub struct Dice(StdRng);
 
 impl Dice {

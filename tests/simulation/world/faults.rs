@@ -253,7 +253,6 @@ pub fn become_unreachable(world: &mut World) -> bool {
     true
 }
 
-/// Ends all faults.
 pub fn lift_all(world: &mut World) {
     world.server.heal();
     world.server.lift_quota("default");

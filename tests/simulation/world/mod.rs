@@ -2,16 +2,6 @@
 //! controllers, users and nodes. One seed determines a world.
 //!
 //! `make simulate SEEDS=1000` runs many seeds. `make simulate SEED=7` repeats one of them and prints everything.
-//!
-//! | file | contents |
-//! |---|---|
-//! | `mod` | one world, from its beginning to its end |
-//! | `dice` | the random numbers of a world |
-//! | `actions` | the list of all actions |
-//! | `users`, `faults`, `combinations` | actions of users and nodes, faults, combinations of both |
-//! | `end` | the checks at the end |
-//! | `play` | runs many seeds in parallel, and reports on them |
-//! | `mutants` | removes one mechanism of the operator after another: some world must fail |
 
 mod actions;
 mod combinations;
@@ -79,12 +69,10 @@ struct World {
     variant: Model,
     /// The actions that can happen in this world.
     actions: Vec<&'static Action>,
-    /// The pending later steps.
     later: BTreeMap<(Instant, u64), Later>,
     scheduled: u64,
     outage: Option<Outage>,
     replicas: Vec<Replica>,
-    /// The replicas that are shutting down.
     ending: Vec<(String, JoinHandle<Result<(), Failure>>)>,
     started: u64,
     timings: Vec<(u64, u64, u64)>,
@@ -96,7 +84,6 @@ struct World {
 /// In the history, what distinguishes an action from a request or a change.
 const ACTION: &str = " -- ";
 
-/// The result of a world.
 struct Outcome {
     /// The violation, if any, with the end of the history.
     broken: Option<String>,
@@ -108,7 +95,6 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// The first line of the violation.
     fn first_line(&self) -> &str {
         self.broken.as_deref().and_then(|broken| broken.lines().next()).unwrap_or_default()
     }
@@ -208,7 +194,6 @@ impl World {
         end(&self.server);
     }
 
-    /// The first violation.
     fn broken(&self) -> Option<String> {
         self.panicked.clone().or_else(|| self.server.first_violation())
     }
@@ -231,7 +216,6 @@ impl World {
         all.into_iter().map(|(_, line)| line).collect()
     }
 
-    /// Schedules a step after this time.
     fn later(&mut self, after: Duration, act: impl FnOnce(&mut World) + 'static) {
         self.scheduled += 1;
         let action = self.server.with(|state| state.coverage.action);
@@ -299,7 +283,6 @@ impl World {
         }
     }
 
-    /// The name of a random replica.
     fn any_name(&mut self) -> String {
         let place = self.any();
         self.replicas[place].name.clone()
@@ -314,7 +297,6 @@ impl World {
     }
 }
 
-/// Runs one world to its end.
 async fn run(seed: u64, variant: Model, is_told: bool) -> Outcome {
     let mut world = World::new(seed, variant);
     world.play().await;

@@ -52,7 +52,6 @@ pub fn acknowledge(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) 
     PodSetStatus { observed_generation, ..podset::status::status(view, plan, state, wall) }
 }
 
-/// Operators without one of their mechanisms.
 fn mutants() -> Vec<(&'static str, Model)> {
     let (podset, leader) = (Rules::default(), Election::default());
     let cache = podset.cache;

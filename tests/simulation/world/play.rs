@@ -30,7 +30,6 @@ const LATE: &str = "requests executed more than 10 s after they were sent";
 /// Counted besides actions. Each must happen as well.
 const MEASURED: [&str; 5] = [EXITED, HAND_OVERS, CONFLICTS, UNKNOWN, LATE];
 
-/// How often each thing happened.
 #[derive(Clone, Default)]
 pub struct Tally(BTreeMap<&'static str, u64>);
 
@@ -154,7 +153,6 @@ pub fn play_all(seeds: Range<u64>, variant: Model, until_broken: bool) -> Summar
 }
 
 impl Summary {
-    /// Prints what happened, and how often.
     fn print(&self) {
         let rate = self.seeds as f64 / self.seconds;
         eprintln!("\n{} seeds in {:.0} s, {rate:.1} a second. What happened:", self.seeds, self.seconds);

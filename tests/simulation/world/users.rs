@@ -6,7 +6,6 @@ use super::*;
 
 const FRIENDS: [&str; 2] = ["joe", "ann"];
 
-/// Namespace and name.
 type Set = (&'static str, &'static str);
 type Pod = (&'static str, String);
 
@@ -26,7 +25,6 @@ impl World {
         Some((namespace, (*self.dice.pick(&names)?).to_owned()))
     }
 
-    /// A random live pod.
     pub fn pod(&mut self) -> Option<Pod> {
         self.pod_that(object::is_live)
     }
@@ -71,7 +69,6 @@ impl World {
         self.server.try_to_create(&PODS, namespace, pod(metadata)).is_ok()
     }
 
-    /// A random replica count.
     fn some_replicas(&mut self) -> i64 {
         self.dice.within(1..11).cast_signed()
     }

@@ -38,11 +38,9 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// After this many violations of the bound, the server executes no more requests.
 const RUNAWAY: usize = 20;
 
-/// The result of a request.
 pub enum Answer {
     /// An object, a list or a Status, with its code.
     Json(u16, Value),
-    /// An open watch.
     Watch(Opened),
     /// The server does not serve this path.
     NoSuchPath,
@@ -207,7 +205,8 @@ impl ApiServer {
     pub async fn accept(&self, request: Arc<ApiRequest>) -> Result<Response<AnswerBody>, Cut> {
         let (sender, receiver) = oneshot::channel();
         let (id, rule) = self.with(|state| {
-            let rule = state.faults.iter().find(|rule| rule.chooses(&request)).cloned();
+            let chooses = |rule: &&Arc<Rule>| rule.requests.chooses(&request, rule.hits.load(Ordering::Relaxed));
+            let rule = state.faults.iter().find(chooses).cloned();
             if let Some(rule) = &rule {
                 rule.hits.fetch_add(1, Ordering::Relaxed);
                 state.coverage.hit(rule.action);

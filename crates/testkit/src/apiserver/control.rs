@@ -36,7 +36,6 @@ impl FaultRule {
         self.server.with(|state| state.faults.iter().any(|rule| Arc::ptr_eq(rule, &self.rule)))
     }
 
-    /// Waits until it has hit `count` requests.
     pub async fn wait_for_hits(&self, count: usize) {
         self.server.wait_until(|_| self.hits() >= count, Duration::from_secs(600)).await;
     }
@@ -109,12 +108,10 @@ impl WatchControl {
         self.to_open(|watcher| watcher.deliver(Delivery::End));
     }
 
-    /// Breaks the connections of the open watches.
     pub fn cut(&self) {
         self.to_open(|watcher| watcher.deliver(Delivery::Cut));
     }
 
-    /// Sends the last `count` events of each open watch again.
     pub fn replay(&self, count: usize) {
         self.to_open(|watcher| watcher.replay(count));
     }
@@ -124,7 +121,6 @@ impl WatchControl {
         self.to_open(Watcher::expire);
     }
 
-    /// Applies `act` to the watches that are open now, if any.
     fn to_open(&self, act: impl Fn(&Watcher)) {
         self.server.with(|state| {
             let action = state.coverage.place_fault();
@@ -145,7 +141,6 @@ impl WatchControl {
 }
 
 impl ApiServer {
-    /// Adds a fault for these requests.
     pub fn fault(&self, requests: Requests, fault: Fault) -> FaultRule {
         let rule = self.with(|state| {
             let (hits, gate, action) = (AtomicUsize::new(0), Semaphore::new(0), state.coverage.place_fault());
@@ -156,7 +151,6 @@ impl ApiServer {
         FaultRule { server: self.clone(), rule }
     }
 
-    /// The watches of all clients on all resources.
     pub fn watches(&self) -> WatchControl {
         WatchControl { server: self.clone(), scope: WatchScope::default() }
     }

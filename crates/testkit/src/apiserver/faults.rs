@@ -1,15 +1,11 @@
 //! Faults: rules that a test adds and removes, for requests and for watches. This file decides which
 //! rule hits which request; `carry.rs` and `watch.rs` apply it.
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::atomic::AtomicUsize, time::Duration};
 
 use tokio::sync::Semaphore;
 
-use super::{request::ApiRequest, select::Requests, status::Status};
+use super::{select::Requests, status::Status};
 
 /// What a rule does to a request that it hits.
 #[derive(Clone, Debug)]
@@ -44,7 +40,6 @@ pub enum Fault {
 pub struct Rule {
     pub requests: Requests,
     pub fault: Fault,
-    /// How many requests it has hit.
     pub hits: AtomicUsize,
     /// Closed to release the requests that it holds.
     pub gate: Semaphore,
@@ -52,17 +47,9 @@ pub struct Rule {
     pub action: &'static str,
 }
 
-impl Rule {
-    /// Whether it hits this request.
-    pub fn chooses(&self, request: &ApiRequest) -> bool {
-        self.requests.chooses(request, self.hits.load(Ordering::Relaxed))
-    }
-}
-
 /// Counts which actions of a world had an effect. A fault that hits no request and no watch tests nothing.
 #[derive(Default)]
 pub struct Coverage {
-    /// The action that is running.
     pub action: &'static str,
     has_placed_fault: bool,
     /// The actions that froze clients.

@@ -13,12 +13,9 @@ use tokio::time::{Instant, sleep_until};
 #[derive(Clone, Debug, Default)]
 pub struct Ice(Arc<Mutex<Option<Frozen>>>);
 
-/// A freeze.
 #[derive(Clone, Copy, Debug)]
 pub struct Frozen {
-    /// When it began.
     pub since: Instant,
-    /// When it ends.
     pub until: Instant,
     /// Whether the client receives nothing, either.
     pub is_whole: bool,

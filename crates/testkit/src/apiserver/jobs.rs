@@ -24,7 +24,6 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Runs `job` for the object of this UID after `delay`.
     pub fn push(&mut self, delay: Duration, uid: &str, job: impl FnOnce(&mut State, &str) + Send + 'static) {
         self.sequence += 1;
         self.queue.insert((Instant::now() + delay, self.sequence), (uid.to_owned(), Box::new(job)));
@@ -37,7 +36,6 @@ impl Jobs {
     }
 }
 
-/// Runs the queued jobs.
 pub async fn drive(server: ApiServer) {
     let wake = server.with(|state| Arc::clone(&state.jobs.wake));
     loop {

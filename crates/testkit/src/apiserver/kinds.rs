@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-/// One served resource.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kind {
     /// API group; empty for the core group.
@@ -45,17 +44,14 @@ const fn custom(group: &'static str, version: &'static str, kind: &'static str, 
 }
 
 impl Kind {
-    /// The kind that a path names, if it is served.
     pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Self> {
         SERVED.into_iter().find(|k| k.group == group && k.version == version && k.plural == plural)
     }
 
-    /// The kind of a stored object.
     pub fn of(object: &Value) -> &'static Self {
         SERVED.into_iter().find(|k| object["kind"] == k.kind).expect("only served kinds are stored")
     }
 
-    /// Whether any kind of this group and version is served.
     pub fn group_served(group: &str, version: &str) -> bool {
         SERVED.iter().any(|k| k.group == group && k.version == version)
     }

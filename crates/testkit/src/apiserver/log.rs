@@ -24,7 +24,6 @@ impl LoggedRequest {
         self.outcome.is_some_and(|code| code < 300)
     }
 
-    /// One line for humans.
     pub fn line(&self) -> String {
         let code = |code: Option<u16>| code.map_or("-".to_owned(), |c| c.to_string());
         format!(

@@ -6,22 +6,8 @@
 //! servers. Everything runs on one thread and on tokio's clock, so with a paused clock a seed
 //! determines the run, on virtual time.
 //!
-//! | file | contents |
-//! |---|---|
-//! | `store` | objects, resourceVersions, history: all changes go through it |
-//! | `kinds`, `schema` | the kinds and their CRDs |
-//! | `service`, `request`, `carry` | from an HTTP request to a verb, through the faults, and back |
-//! | `status` | error responses |
-//! | `read`, `write`, `delete`, `admission` | the verbs and admission |
-//! | `watch`, `feed` | watches: the queue of events, and the stream to the client |
-//! | `clock` | the time of the cluster |
-//! | `ice` | freezes of a client and of its clock |
-//! | `quorum` | a store without a quorum |
-//! | `jobs`, `kubelet`, `gc` | the cluster's scheduler, kubelets and controllers |
-//! | `select`, `faults`, `log` | selectors of requests; faults, and which of them had an effect; the log of requests |
-//! | `observers` | checks of each change and each request |
-//! | `users`, `surroundings`, `control`, `settings` | what tests can do and set |
-//! | `views` | what tests can read |
+//! Each file begins with what it does. Tests control the server through `users`, `surroundings`, `control` and `settings`, and read
+//! it through `views`.
 
 mod admission;
 mod carry;

@@ -13,12 +13,10 @@ pub struct List {
 }
 
 impl State {
-    /// GET.
     pub(super) fn read(&self, request: &ApiRequest) -> Result<Value, Status> {
         Ok(presented(&*self.stored(request)?, request.metadata_only()))
     }
 
-    /// LIST.
     pub(super) fn list(&mut self, request: &ApiRequest) -> Result<Value, Status> {
         let (kind, token) = (request.kind, request.query("continue"));
         let (number, from) = if token.is_empty() {
@@ -92,7 +90,6 @@ impl Selector {
         Ok(Self { label, name })
     }
 
-    /// Whether the object matches.
     pub fn matches(&self, object: &Value) -> bool {
         let labels = &object["metadata"]["labels"];
         self.label.as_ref().is_none_or(|(key, value)| labels[key] == value.as_str())

@@ -28,7 +28,6 @@ impl Verb {
     }
 }
 
-/// A parsed request.
 #[derive(Clone, Debug)]
 pub struct ApiRequest {
     /// The client that sent it: the name given to [`super::ApiServer::client`].

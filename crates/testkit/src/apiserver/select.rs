@@ -58,7 +58,6 @@ impl Requests {
         self.when(move |request| request.name.starts_with(&prefix))
     }
 
-    /// Only from this client.
     pub fn from(self, instance: &str) -> Self {
         let instance = instance.to_owned();
         self.when(move |request| request.instance == instance)

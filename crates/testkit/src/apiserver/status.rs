@@ -8,11 +8,9 @@ use super::kinds::{Kind, PATCH_OPTIONS};
 /// A `meta/v1` Status of a failure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
-    /// HTTP status code.
     pub code: u16,
     /// Machine-readable reason; empty where the real server gives none.
     pub reason: &'static str,
-    /// The message for humans.
     pub message: String,
     /// `details`, an object or null.
     pub details: Value,

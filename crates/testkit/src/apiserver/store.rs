@@ -29,7 +29,6 @@ use super::{
 /// The key of an object: resource, namespace, name.
 pub type Key = (&'static str, String, String);
 
-/// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
     Added,
@@ -37,7 +36,6 @@ pub enum EventType {
     Deleted,
 }
 
-/// One change of the store.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// Time since the server started.
@@ -72,7 +70,6 @@ impl fmt::Display for Change {
     }
 }
 
-/// The state of the cluster.
 pub struct State {
     pub clock: Clock,
     /// The source of all randomness, from the seed of the test.
@@ -130,7 +127,6 @@ impl State {
         state
     }
 
-    /// Creates a namespace unless it exists.
     pub(super) fn ensure_namespace(&mut self, name: &str) {
         if self.get(&NAMESPACES, "", name).is_some() {
             return;
@@ -141,7 +137,6 @@ impl State {
         }
     }
 
-    /// The latency plus a random jitter.
     pub(super) fn latency(&mut self, plain: Duration) -> Duration {
         let most = u64::try_from(self.settings.jitter.as_micros()).unwrap_or(u64::MAX);
         if most == 0 {

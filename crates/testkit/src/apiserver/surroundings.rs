@@ -12,7 +12,6 @@ impl ApiServer {
         self.choose_pod_scripts(move |_| script.clone());
     }
 
-    /// Chooses the script of each pod with `choose_script`.
     pub fn choose_pod_scripts(&self, choose_script: impl Fn(&Value) -> PodScript + Send + Sync + 'static) {
         self.with(|state| state.kubelet.choose_script = Arc::new(choose_script));
     }
@@ -25,7 +24,6 @@ impl ApiServer {
         self.with_pod(namespace, name, |state, uid| state.finish_pod(uid, true));
     }
 
-    /// Calls `act` with the UID of this pod.
     fn with_pod(&self, namespace: &str, name: &str, act: impl FnOnce(&mut State, &str)) {
         self.with(|state| {
             let pod = state.expect(&PODS, namespace, name);
@@ -43,12 +41,10 @@ impl ApiServer {
         });
     }
 
-    /// Makes a running pod ready or unready.
     pub fn set_ready(&self, namespace: &str, name: &str, ready: bool) {
         self.with_pod(namespace, name, |state, uid| state.set_ready(uid, ready));
     }
 
-    /// Allows at most this many pods in a namespace.
     pub fn set_quota(&self, namespace: &str, pods: usize) {
         self.with(|state| state.admission.quotas.insert(namespace.to_owned(), (pods, state.coverage.place_fault())));
     }
@@ -60,12 +56,10 @@ impl ApiServer {
         });
     }
 
-    /// Calls a webhook for each create of a pod.
     pub fn set_webhook(&self, webhook: impl Fn(&mut Value) -> Result<(), Status> + Send + Sync + 'static) {
         self.with(|state| state.admission.webhook = Some((Arc::new(webhook), state.coverage.place_fault())));
     }
 
-    /// Calls a webhook that changes each pod that is created.
     pub fn change_new_pods(&self, change: impl Fn(&mut Value) + Send + Sync + 'static) {
         self.set_webhook(move |pod| {
             change(pod);

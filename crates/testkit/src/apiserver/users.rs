@@ -20,7 +20,6 @@ impl ApiServer {
         self.with(|state| state.ensure_namespace(name));
     }
 
-    /// Deletes a namespace with all its objects.
     pub fn delete_namespace(&self, name: &str) {
         self.delete(&NAMESPACES, "", name, &Value::Null);
     }
@@ -108,7 +107,6 @@ impl ApiServer {
         self.edit(&PODS, namespace, pod, "status", |pod| object::set_condition(pod, condition));
     }
 
-    /// Empties the status of a PodSet.
     pub fn wipe_status(&self, namespace: &str, set: &str) {
         self.edit(&PODSETS, namespace, set, "status", |set| set["status"] = json!({}));
     }
@@ -125,7 +123,6 @@ impl ApiServer {
         }
     }
 
-    /// Deletes an object with these DeleteOptions.
     pub fn delete(&self, kind: &'static Kind, namespace: &str, name: &str, options: &Value) {
         self.with(|state| {
             let stored = state.expect(kind, namespace, name);
@@ -155,7 +152,6 @@ impl ApiServer {
     }
 }
 
-/// A pod with this metadata.
 pub fn pod(metadata: Value) -> Value {
     json!({ "metadata": metadata, "spec": { "containers": [{ "name": "main", "image": "example.com/main" }] } })
 }

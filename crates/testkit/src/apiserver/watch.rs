@@ -38,7 +38,6 @@ pub enum Delivery {
     Cut,
 }
 
-/// An event of a watch.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// ADDED, MODIFIED, DELETED, BOOKMARK or ERROR.
@@ -62,7 +61,6 @@ pub struct ModeInForce {
     pub action: &'static str,
 }
 
-/// All open watches.
 #[derive(Default)]
 pub struct Watches {
     pub open: BTreeMap<u64, Watcher>,
@@ -73,7 +71,6 @@ pub struct Watches {
     pub ice: BTreeMap<String, Ice>,
 }
 
-/// An open watch.
 pub struct Watcher {
     instance: String,
     kind: &'static Kind,
@@ -89,13 +86,11 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Sends this to the task in `feed.rs`.
     pub fn deliver(&self, delivery: Delivery) {
         // Fails only if the task has ended, which also closes the watch.
         let _ = self.deliveries.send(delivery);
     }
 
-    /// Sends the last `count` events again.
     pub fn replay(&self, count: usize) {
         let skip = self.sent.len().saturating_sub(count);
         for event in self.sent.iter().skip(skip) {
@@ -103,7 +98,6 @@ impl Watcher {
         }
     }
 
-    /// Answers 410 and ends.
     pub fn expire(&self) {
         let gone = Status::expired("too old resource version: 1 (2)").to_value();
         let event = Event { what: "ERROR", object: gone.into(), metadata_only: false };

@@ -18,7 +18,6 @@ use super::{
 const OPERATORS_CONDITIONS: [&str; 4] = ["Ready", "Reconciling", "Stalled", "ReplicaFailure"];
 
 impl State {
-    /// POST.
     pub(super) fn create(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
         let ApiRequest { kind, namespace, body, instance, .. } = request;
         // Every token is known, and its user may do everything.
@@ -126,7 +125,6 @@ impl State {
         self.replace("status", &stored, new, &request.instance)
     }
 
-    /// PATCH.
     pub(super) fn patch(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
         match request.content_type() {
             "application/merge-patch+json" => self.merge_patch(request),

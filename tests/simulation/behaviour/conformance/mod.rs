@@ -109,7 +109,6 @@ impl Recorder {
         }
     }
 
-    /// Renames the UIDs and versions in a text.
     fn named(&self, text: &str) -> String {
         // The rest describes the encoding of the token, which differs.
         let text = text.split(": continue key is not valid").next().unwrap_or_default();
@@ -137,7 +136,6 @@ fn simulated() -> Client {
     server.client("conformance")
 }
 
-/// A client of the API server in `SIMULATION_KUBECONFIG`.
 async fn real() -> Client {
     let path = std::env::var("SIMULATION_KUBECONFIG").expect("SIMULATION_KUBECONFIG names a kubeconfig");
     let kubeconfig = kube::config::Kubeconfig::read_from(path).expect("a kubeconfig");

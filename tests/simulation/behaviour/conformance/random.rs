@@ -11,7 +11,6 @@ use super::{
 };
 use crate::world::dice::Dice;
 
-/// The number of requests in a namespace.
 const REQUESTS: usize = 60;
 
 /// The requests of one seed to one server, in their own namespace.
@@ -23,7 +22,6 @@ struct Run {
     known: BTreeMap<String, [Value; 2]>,
 }
 
-/// Sends the requests of a seed. Returns the answers.
 pub async fn run(client: Client, seed: u64) -> Vec<Value> {
     let namespace = format!("random-{seed}");
     let mut recorder = Recorder::new(client);

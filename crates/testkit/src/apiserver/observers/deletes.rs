@@ -10,10 +10,8 @@ const DECIDED_WITHIN: Duration = Duration::from_secs(60);
 /// How long after its sending a delete may take effect.
 const MAY_LAND: Duration = Duration::from_secs(60);
 
-/// What a client knows about a pod.
 #[derive(Default)]
 struct Pod {
-    /// Its newest state.
     seen: Value,
     /// The version of the last list without this pod.
     missing_from: u64,
@@ -120,7 +118,6 @@ impl Client {
         views.push(view);
     }
 
-    /// Records a state of a pod or a set.
     fn learn(&mut self, at: Duration, object: &Value, is_gone: bool) {
         match object["kind"].as_str() {
             Some("PodSet") if !is_gone => self.learn_set(at, object),
@@ -168,7 +165,6 @@ impl Client {
         }
     }
 
-    /// Records a live pod of a set.
     fn learn_live_pod(&mut self, at: Duration, set: &str, uid: &Arc<str>, is_ready: bool) {
         let is_known = |view: &View| view.live.get(uid) == Some(&is_ready);
         if !self.views.get(set).and_then(|views| views.last()).is_some_and(is_known) {

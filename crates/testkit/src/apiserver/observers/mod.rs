@@ -1,14 +1,5 @@
 //! Checks of each change of an object and each request, on every server. An observer changes nothing. The server reads two
 //! of them: it does not execute a request after the lease of its sender, and it stops after too many pods.
-//!
-//! | observer | invariant |
-//! |---|---|
-//! | `bound` | never more than N pods |
-//! | `one_writer` | only the holder of the Lease writes |
-//! | `deletes` | a client deletes a pod only with a reason, and a delete removes only the intended pod |
-//! | `strangers` | a replica changes no pod that a user created, and only the status of a PodSet |
-//! | `statuses`, `events` | statuses and events are possible |
-//! | `rollouts` | no broken template takes more pods than `maxUnavailable` |
 
 mod bound;
 mod deletes;
@@ -67,14 +58,11 @@ fn is_of_pod(request: &ApiRequest, verb: Verb) -> bool {
 /// The result of a check. An error is a violation.
 type Checked = Result<(), String>;
 
-/// Checks one invariant.
 trait Observer {
-    /// An object was created, changed or deleted.
     fn changed(&mut self, _change: &Change) -> Checked {
         Ok(())
     }
 
-    /// A request was sent.
     fn arrived(&mut self, _request: &ApiRequest, _at: Duration) -> Checked {
         Ok(())
     }
