@@ -96,25 +96,6 @@ async fn pods_that_cannot_be_deleted_are_reported_and_retried_and_delay_nothing(
     assert_eq!(condition(&server, "ReplicaFailure"), "");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_new_leader_does_not_report_rejected_deletes_again() {
-    let (server, operator) = with_set(3, Rules::default()).await;
-    let protection = Protection::of(&server, &server.live_pods(NS, "web"));
-    server.scale(NS, "web", 1);
-    sleep(20).await;
-    assert_eq!((condition(&server, "ReplicaFailure"), protection.hits() % 3), (REJECTION.to_owned(), 0));
-    drop(operator);
-    let (patches, hits) = (server.count(&Requests::status_patches("podsets")), protection.hits());
-    let _operator = Operator::leader(&server, "b", Rules::default());
-    sleep(60).await;
-    assert!(protection.hits() > hits, "it retries the deletes");
-    assert_eq!(server.events(NS, "FailedDelete").len(), 1);
-    assert_eq!(server.count(&Requests::status_patches("podsets")), patches);
-    protection.lift(&server);
-    ready(&server, "web", 1).await;
-    server.check();
-}
-
 /// A webhook fails for one pod. This affects only that pod, whether its delete may still be executed or not.
 #[tokio::test(start_paused = true)]
 async fn an_undecided_delete_affects_only_its_pod() {
@@ -142,12 +123,8 @@ async fn undeletable_finished_pods_do_not_block_replacements() {
     let (server, _operator) = with_set(2, Rules::default()).await;
     let rejection = Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected"));
     let rule = server.fault(Requests::deletes("pods"), rejection);
-    for _ in 0..6 {
-        server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
-        ready(&server, "web", 2).await;
-        // The new pod runs long enough to reset the backoff.
-        sleep(700).await;
-    }
+    finish_one_by_one(&server, 6, 2).await;
+    sleep(700).await;
     assert_eq!(server.pods(NS, "web").len(), 8);
     assert!(condition(&server, "ReplicaFailure").starts_with("True/FailedDelete"));
     assert!(condition(&server, "Ready").starts_with("True/AllPodsReady"));

@@ -97,6 +97,15 @@ fn kill_all(server: &ApiServer) {
     server.live_pods(NS, "web").iter().for_each(|pod| server.kill_pod(NS, pod));
 }
 
+/// Pods finish, one after another. Each runs long enough to reset the backoff.
+async fn finish_one_by_one(server: &ApiServer, times: usize, replicas: usize) {
+    for _ in 0..times {
+        sleep(700).await;
+        server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
+        ready(server, "web", replicas).await;
+    }
+}
+
 /// Makes this pod the first to be deleted.
 fn put_first(server: &ApiServer, pod: &str) {
     let cost = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });

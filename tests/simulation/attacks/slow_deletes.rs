@@ -17,15 +17,20 @@ fn deletes(server: &ApiServer) -> usize {
 
 /// The deletes of the first pods hang, or fail slowly.
 #[tokio::test(start_paused = true)]
-async fn many_slow_deletes_leave_time_for_the_others() {
-    for (slow_down, within) in [(hang as fn(&_, &_) -> _, 300), (fail_slowly, 90)] {
-        let (server, _operator) = with_set(40, Rules::default()).await;
-        for pod in &server.live_pods(NS, "web")[..12] {
+async fn slow_deletes_leave_time_for_the_others() {
+    for (slow_down, pods, slow, wanted, within) in
+        [(hang as fn(&_, &_) -> _, 40, 12, 20, 300), (fail_slowly, 40, 12, 20, 90), (hang, 5, 2, 4, 600)]
+    {
+        let (server, _operator) = with_set(pods, Rules::default()).await;
+        for pod in &server.live_pods(NS, "web")[..slow] {
             put_first(&server, pod);
             slow_down(&server, pod);
         }
-        server.scale(NS, "web", 20);
-        server.wait_until(|s| s.live_pods(NS, "web").len() == 20, seconds(within)).await;
+        server.scale(NS, "web", wanted);
+        let is_scaled = |s: &ApiServer| i64::try_from(s.live_pods(NS, "web").len()) == Ok(wanted);
+        server.wait_until(is_scaled, seconds(within)).await;
+        sleep(300).await;
+        assert!(is_scaled(&server), "{:?}", server.live_pods(NS, "web"));
         server.check();
     }
 }
@@ -34,13 +39,9 @@ async fn many_slow_deletes_leave_time_for_the_others() {
 #[tokio::test(start_paused = true)]
 async fn slow_deletes_of_finished_pods_delay_no_creates() {
     let (server, _operator) = with_set(3, Rules::default()).await;
-    for _ in 0..KEPT + 9 {
-        let pod = server.live_pods(NS, "web")[0].clone();
-        fail_slowly(&server, &pod);
-        server.fail_pod(NS, &pod);
-        ready(&server, "web", 3).await;
-        sleep(700).await;
-    }
+    fail_slowly(&server, "web");
+    finish_one_by_one(&server, KEPT + 9, 3).await;
+    sleep(700).await;
     server.scale(NS, "web", 103);
     assert!(becomes_ready(&server, "web", 103, 20).await);
     server.check();
@@ -78,58 +79,59 @@ async fn a_pod_that_can_be_deleted_again_gets_its_turn() {
     server.check();
 }
 
-/// Writes that fail or get no answer are reported when a new leader takes over.
+/// Writes that fail or get no answer are reported and retried when a new leader takes over.
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_neither_withdraws_nor_repeats_the_report() {
     let [creates, deletes] = [Requests::creates("pods"), Requests::deletes("pods")];
-    for (requests, reason, late, replicas) in [
-        (&deletes, "FailedDelete", 5, 4),
-        (&deletes, "FailedDelete", 30, 4),
-        (&creates, "FailedCreate", 5, 6),
-        (&creates, "FailedCreate", 30, 6),
-        (&creates, "FailedCreate", 30, 9),
+    let late = |after| Fault::RefuseLate(seconds(after), webhook_failed());
+    let protected = Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected"));
+    for (requests, reason, fault, replicas) in [
+        (&deletes, "FailedDelete", protected, 3),
+        (&deletes, "FailedDelete", late(5), 4),
+        (&deletes, "FailedDelete", late(30), 4),
+        (&creates, "FailedCreate", late(5), 6),
+        (&creates, "FailedCreate", late(30), 6),
+        (&creates, "FailedCreate", late(30), 9),
     ] {
+        let case = format!("{reason} {fault:?} {replicas}");
         let (server, operator) = with_set(5, Rules::default()).await;
-        server.fault(requests.clone(), Fault::RefuseLate(seconds(late), webhook_failed()));
+        let failing = server.fault(requests.clone(), fault);
         server.scale(NS, "web", replicas);
         sleep(180).await;
         drop(operator);
-        let patches = server.count(&Requests::status_patches("podsets"));
+        let (patches, hits) = (server.count(&Requests::status_patches("podsets")), failing.hits());
         let _operator = Operator::leader(&server, "b", Rules::default());
         sleep(120).await;
         let patched = server.count(&Requests::status_patches("podsets")) - patches;
-        assert_eq!((patched, server.events(NS, reason).len()), (0, 1), "{reason} {late} {replicas}");
+        assert_eq!((patched, server.events(NS, reason).len()), (0, 1), "{case}");
+        assert!(failing.hits() > hits, "{case}");
+        failing.remove();
+        ready(&server, "web", usize::try_from(replicas).unwrap()).await;
+        server.check();
     }
 }
 
-/// A set of thirty pods that is being scaled to one, and how many deletes have begun.
-async fn in_a_scale_down() -> (ApiServer, Operator, usize) {
-    let (server, operator) = with_set(30, Rules::default()).await;
-    server.fault(Requests::deletes("pods"), Fault::Delay(seconds(1)));
-    server.scale(NS, "web", 1);
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
-    let begun = deletes(&server);
-    assert!((2..10).contains(&begun), "{begun}");
-    (server, operator, begun)
-}
-
-/// A scale-down is undone while its first deletes are in flight.
+/// A scale-down is undone, or the operator is stopped, while the first deletes are in flight.
 #[tokio::test(start_paused = true)]
-async fn no_delete_begins_for_a_former_spec() {
-    let (server, _operator, begun) = in_a_scale_down().await;
-    server.scale(NS, "web", 30);
-    sleep(3).await;
-    assert_eq!(deletes(&server), begun);
-    ready(&server, "web", 30).await;
-    server.check();
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_delete_begins_after_the_signal_to_stop() {
-    let (server, operator, begun) = in_a_scale_down().await;
-    operator.end().await;
-    assert_eq!(deletes(&server), begun);
-    server.check();
+async fn no_delete_begins_for_a_former_spec_or_after_the_signal_to_stop() {
+    for is_stopped in [false, true] {
+        let (server, operator) = with_set(30, Rules::default()).await;
+        server.fault(Requests::deletes("pods"), Fault::Delay(seconds(1)));
+        server.scale(NS, "web", 1);
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        let begun = deletes(&server);
+        assert!((2..10).contains(&begun), "{begun}");
+        if is_stopped {
+            operator.end().await;
+            assert_eq!(deletes(&server), begun);
+        } else {
+            server.scale(NS, "web", 30);
+            sleep(3).await;
+            assert_eq!(deletes(&server), begun);
+            ready(&server, "web", 30).await;
+        }
+        server.check();
+    }
 }
 
 /// All deletes of large sets hang. Another set of the namespace is still scaled.

@@ -35,21 +35,6 @@ async fn another_pod_is_deleted_in_the_end() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn two_hanging_deletes_leave_time_for_the_others() {
-    let (server, _operator) = with_set(5, Rules::default()).await;
-    let hanging = server.live_pods(NS, "web")[..2].to_vec();
-    for pod in &hanging {
-        put_first(&server, pod);
-        hang(&server, pod);
-    }
-    server.scale(NS, "web", 4);
-    server.wait_until(|s| s.live_pods(NS, "web").len() == 4, seconds(600)).await;
-    sleep(300).await;
-    assert_eq!(server.live_pods(NS, "web").len(), 4);
-    server.check();
-}
-
 /// All deletes fail or hang. All other requests succeed.
 #[tokio::test(start_paused = true)]
 async fn many_deletes_that_fail_are_reported_and_delay_no_creates() {
@@ -105,14 +90,8 @@ async fn other_finished_pods_are_deleted() {
         let (server, _operator) = with_set(2, Rules::default()).await;
         let kept = server.live_pods(NS, "web")[0].clone();
         keep(&server, &kept);
-        server.fail_pod(NS, &kept);
-        for _ in 0..6 {
-            ready(&server, "web", 2).await;
-            // The pods run long enough to reset the backoff.
-            sleep(700).await;
-            server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
-        }
-        ready(&server, "web", 2).await;
+        finish_one_by_one(&server, 7, 2).await;
+        assert!(object::is_finished(&server.pod(NS, &kept)));
         sleep(120).await;
         let finished = server.pods(NS, "web").len() - 2;
         assert_eq!(finished, KEPT + 1, "the one that cannot be deleted, and those that are kept");
@@ -157,11 +136,8 @@ async fn an_early_read_decides_nothing() {
 async fn a_finished_pod_is_not_deleted_again_at_once() {
     let (server, _operator) = with_set(1, Rules::default()).await;
     let rejection = server.fault(Requests::deletes("pods"), Fault::Refuse(Status::forbidden(&PODS, "any", "no")));
-    for _ in 0..KEPT + 1 {
-        server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
-        ready(&server, "web", 1).await;
-        sleep(700).await;
-    }
+    finish_one_by_one(&server, KEPT + 1, 1).await;
+    sleep(700).await;
     assert!(rejection.hits() > 0);
     rejection.remove();
     let cut = server.fault(Requests::deletes("pods"), Fault::CutBefore);

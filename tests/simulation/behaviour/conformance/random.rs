@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::{
     JSON, Recorder,
-    script::{APPLY, MERGE, meta, pod, set},
+    script::{APPLY, MERGE, pod, set},
 };
-use crate::world::dice::Dice;
+use crate::{apiserver::object::meta, world::dice::Dice};
 
 const REQUESTS: usize = 60;
 

@@ -4,6 +4,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::{JSON, Recorder};
+use crate::apiserver::object::meta;
 
 const NAMESPACE: &str = "conformance";
 const PODS: &str = "/api/v1/namespaces/conformance/pods";
@@ -24,10 +25,6 @@ pub fn set(metadata: Value, rest: Value) -> Value {
         set[field] = value.clone();
     }
     set
-}
-
-pub fn meta(object: &Value, field: &str) -> String {
-    object["metadata"][field].as_str().unwrap_or_default().to_owned()
 }
 
 /// Sends creates and reads. Returns the first PodSet as it was created.
