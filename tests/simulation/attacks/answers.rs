@@ -248,6 +248,7 @@ async fn a_terminating_namespace_gets_few_creates_and_no_events() {
     let text = operator.context.metrics.text(OpenMetrics).unwrap();
     let errors = r#"controller_runtime_reconcile_errors_total{controller="podset"} 0"#;
     assert!(text.contains(errors), "no reconcile error is counted: {text}");
+    assert!(!text.contains("web") && !text.contains("doomed"), "no label is an object's name: {text}");
 }
 
 /// A namespace is deleted and recreated, and an API server that lags behind still rejects creates because of the former one.

@@ -31,6 +31,13 @@ pub(super) fn change_template(server: &ApiServer, to: &str) {
     change(server, json!({ "template": template(to) }));
 }
 
+/// Changes the template. Checks the versions of the pods after so many seconds.
+pub(super) async fn changed_to(server: &ApiServer, template: &str, after: u64, expected: &str) {
+    change_template(server, template);
+    sleep(after).await;
+    assert_eq!(versions(server), expected);
+}
+
 /// The versions of the live pods, sorted.
 pub(super) fn versions(server: &ApiServer) -> String {
     let live = server.pods(NS, "web").into_iter().filter(object::is_live);
@@ -88,7 +95,6 @@ async fn a_broken_template_takes_max_unavailable_pods_and_can_be_replaced() {
     sleep(600).await;
     assert_eq!((versions(&server), server.ready_pods(NS, "web").len()), ("a a a broken broken".to_owned(), 3));
     change_template(&server, "c");
-    sleep(60).await;
     rolled_out(&server, "c", 5).await;
 }
 
@@ -232,7 +238,6 @@ async fn a_rollout_that_is_paused_halfway_stops_there() {
     sleep(120).await;
     assert!(versions(&server).starts_with("a a b b"), "{}", versions(&server));
     change(&server, json!({ "updateStrategy": { "rollingUpdate": { "paused": false } } }));
-    server.wait_until(|s| versions(s) == "c c c c c c", seconds(300)).await;
     rolled_out(&server, "c", 6).await;
 }
 
@@ -244,9 +249,7 @@ fn partition(kept: impl Into<Value>) -> Value {
 #[tokio::test(start_paused = true)]
 async fn a_partition_keeps_old_pods_and_rolls_nothing_back() {
     let (server, _operator) = running(4, partition("50%")).await;
-    change_template(&server, "b");
-    sleep(60).await;
-    assert_eq!(versions(&server), "a a b b");
+    changed_to(&server, "b", 60, "a a b b").await;
     assert!(condition(&server, "Ready").starts_with("True/PartitionReached"), "{}", condition(&server, "Ready"));
     delete_one(&server, "a");
     ready(&server, "web", 4).await;
@@ -268,16 +271,12 @@ async fn a_broken_pod_within_the_partition_stalls_the_set() {
         let mut spec = partition(kept);
         spec["progressDeadlineSeconds"] = json!(60);
         let (server, _operator) = running(4, spec).await;
-        change_template(&server, "broken");
-        sleep(120).await;
-        assert_eq!(versions(&server), left);
+        changed_to(&server, "broken", 120, left).await;
         let stalled = condition(&server, "Stalled");
         assert_eq!(stalled.is_empty(), !is_late, "{stalled}");
         assert_eq!(stalled.starts_with("True/ProgressDeadlineExceeded"), is_late, "{stalled}");
         assert_eq!(condition(&server, "Ready").starts_with("True/PartitionReached"), !is_late);
-        change_template(&server, "c");
-        sleep(60).await;
-        assert_eq!(versions(&server), left.replace("broken", "c"));
+        changed_to(&server, "c", 60, &left.replace("broken", "c")).await;
         assert!(condition(&server, "Ready").starts_with("True/PartitionReached"));
     }
 }
@@ -285,9 +284,7 @@ async fn a_broken_pod_within_the_partition_stalls_the_set() {
 #[tokio::test(start_paused = true)]
 async fn on_delete_leaves_existing_pods_as_they_are() {
     let (server, _operator) = running(3, json!({ "updateStrategy": { "type": "OnDelete" } })).await;
-    change_template(&server, "b");
-    sleep(60).await;
-    assert_eq!(versions(&server), "a a a");
+    changed_to(&server, "b", 60, "a a a").await;
     assert_eq!(condition(&server, "Ready"), "True/AllPodsReady: 3 of 3 pods are ready");
     server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
     ready(&server, "web", 3).await;
@@ -372,7 +369,6 @@ async fn a_slow_rollout_costs_one_status_for_each_step() {
         server.set_pod_script(slow);
         let mark = server.mark();
         change_template(&server, "b");
-        server.wait_until(|s| versions(s) == "b b b b", seconds(300)).await;
         rolled_out(&server, "b", 4).await;
         let requests = server.requests_since(mark);
         let lines: Vec<String> =
@@ -419,9 +415,8 @@ async fn a_missing_revision_label_does_not_create_pods_endlessly() {
     server.change_new_pods(|pod| {
         pod["metadata"]["labels"].as_object_mut().map(|labels| labels.remove("controller-revision-hash"));
     });
-    change_template(&server, "b");
-    sleep(120).await;
-    assert_eq!(versions(&server), "a a a", "the dry run shows the missing label");
+    // The dry run shows the missing label.
+    changed_to(&server, "b", 120, "a a a").await;
     assert!(condition(&server, "Ready").contains("an admission webhook or policy changes created pods"));
     server.lift_webhook();
     rolled_out(&server, "b", 3).await;
@@ -439,8 +434,6 @@ async fn failing_pods_of_the_former_template_do_not_delay_a_rollout() {
         server.fail_pod(NS, &pod);
     }
     sleep(600).await;
-    change_template(&server, "b");
-    sleep(30).await;
-    assert_eq!(versions(&server), "b b b b");
+    changed_to(&server, "b", 30, "b b b b").await;
     rolled_out(&server, "b", 4).await;
 }

@@ -2,7 +2,7 @@
 //! forever.
 
 use super::{
-    rollouts::{change_template, running, versions},
+    rollouts::{change_template, changed_to, running, versions},
     terminations::unscheduled,
     *,
 };
@@ -106,9 +106,8 @@ async fn a_rollout_continues_with_a_pod_whose_deletes_were_undecided() {
     let pod = server.live_pods(NS, "web")[0].clone();
     server.set_ready(NS, &pod, false);
     let hanging = hang(&server, &pod);
-    change_template(&server, "b");
-    sleep(600).await;
-    assert_eq!(versions(&server), "a a a a", "no other pod may be unavailable");
+    // No other pod may be unavailable.
+    changed_to(&server, "b", 600, "a a a a").await;
     hanging.remove();
     server.wait_until(|s| versions(s) == "b b b b", seconds(300)).await;
     server.check();

@@ -62,31 +62,24 @@ async fn lost_pods_are_reported_at_once_until_the_bucket_is_empty() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_lost_while_creates_are_rejected_are_no_scale_down() {
-    let (server, _operator) = with_set(10, Rules::default()).await;
-    let rejected = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
-    for _ in 0..2 {
-        server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
-        sleep(seconds(10)).await;
+async fn pods_lost_while_creates_are_rejected_are_no_scale() {
+    for (pods, lost, scaled_up, replaced) in
+        [(10, 2, &["Scaled up from 0 to 10"][..], 1), (5, 1, &["Scaled up from 0 to 5", "Scaled up from 4 to 10"], 0)]
+    {
+        let (server, _operator) = with_set(pods, Rules::default()).await;
+        let rejected = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
+        for _ in 0..lost {
+            server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
+            sleep(seconds(10)).await;
+        }
+        server.scale(NS, "web", 10);
+        rejected.remove();
+        settled(&server, "web", 10).await;
+        let notes: Vec<_> = server.events(NS, "ScaledUp").iter().map(|event| event["note"].clone()).collect();
+        assert_eq!(notes, scaled_up);
+        let sent = ["FailedCreate", "PodsReplaced", "ScaledDown"].map(|reason| server.events(NS, reason).len());
+        assert_eq!(sent, [1, replaced, 0]);
     }
-    rejected.remove();
-    settled(&server, "web", 10).await;
-    let sent = ["ScaledUp", "FailedCreate", "PodsReplaced", "ScaledDown"].map(|reason| server.events(NS, reason).len());
-    assert_eq!(sent, [1, 1, 1, 0]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_scale_after_rejected_pods_is_reported_as_a_scale() {
-    let (server, _operator) = with_set(5, Rules::default()).await;
-    let rejected = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
-    server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
-    sleep(seconds(10)).await;
-    server.scale(NS, "web", 10);
-    rejected.remove();
-    settled(&server, "web", 10).await;
-    let notes: Vec<_> = server.events(NS, "ScaledUp").iter().map(|event| event["note"].clone()).collect();
-    assert_eq!(notes, ["Scaled up from 0 to 5", "Scaled up from 4 to 10"]);
-    assert_eq!(server.events(NS, "PodsReplaced").len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
