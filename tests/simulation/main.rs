@@ -22,7 +22,6 @@ use podset_operator::podset::promise::Rules;
 use serde_json::{Value, json};
 use testkit::apiserver::{self, ApiServer, PODSETS};
 
-/// The namespace of most tests.
 const NS: &str = "default";
 
 fn seconds(n: u64) -> Duration {

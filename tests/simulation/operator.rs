@@ -21,7 +21,6 @@ use crate::{
 };
 
 pub struct Operator {
-    /// Its probes and metrics.
     pub context: Context,
     leader_state: LeaderState,
     tasks: JoinSet<()>,
@@ -33,7 +32,6 @@ impl Operator {
         Self::start(server, name, rules, true)
     }
 
-    /// An instance that leads from the start.
     pub fn leader(server: &ApiServer, name: &str, rules: Rules) -> Self {
         let mut operator = Self::standby(server, name, rules);
         operator.lead();

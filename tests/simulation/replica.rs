@@ -39,9 +39,7 @@ pub const LEASE: (&str, &str) = ("default", "podset-operator");
 pub struct Model {
     /// The durations: lease, renew deadline, retry period, in seconds.
     pub timing: (u64, u64, u64),
-    /// The rules of the election.
     pub rules: leadership::promise::Rules,
-    /// The rules that keep the bound.
     pub podset: podset::promise::Rules,
     /// Whether a write ends with the term in which it began.
     pub is_bounded: bool,
@@ -49,7 +47,6 @@ pub struct Model {
     pub wall_offset: i64,
     pub seed: u64,
     pub flags: &'static [&'static str],
-    /// Whether it runs outside the cluster.
     pub is_outside: bool,
 }
 
@@ -88,7 +85,6 @@ impl Model {
 pub struct Replica {
     pub name: String,
     pub model: Model,
-    /// Its probes and metrics.
     pub context: Context,
     ice: Ice,
     life: JoinHandle<Result<(), Failure>>,
@@ -159,7 +155,6 @@ impl Replica {
         self.life.await.expect("only a test aborts it")
     }
 
-    /// Ends it like a killed process.
     pub fn kill(self) {
         self.life.abort();
     }

@@ -18,7 +18,6 @@ pub struct Bound {
     owners: HashMap<String, String>,
 }
 
-/// A PodSet and its pods.
 #[derive(Debug, Default)]
 struct Set {
     namespace: String,

@@ -18,9 +18,7 @@ pub struct Change {
     pub version: Option<u64>,
     /// The replica that holds the Lease after it.
     pub leader: Option<String>,
-    /// The duration of the Lease.
     pub lasts: SignedDuration,
-    /// Whether it releases the Lease.
     pub is_release: bool,
     /// When the API server received it. It took effect between this …
     pub received: Timestamp,
@@ -45,10 +43,8 @@ pub struct Write<'a> {
     pub answered: Timestamp,
 }
 
-/// The verdict on a write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Judgement {
-    /// Its sender held the Lease.
     Right,
     /// Its sender held the Lease before an edit by hand, and may not have known of the edit.
     Exempt,
@@ -68,12 +64,10 @@ impl Default for History {
 }
 
 impl History {
-    /// Adds the next change.
     pub fn push(&mut self, change: Change) {
         self.0.push(change);
     }
 
-    /// Judges a write.
     pub fn judge(&self, write: Write<'_>) -> Judgement {
         match self.check(write) {
             Ok(()) => Judgement::Right,

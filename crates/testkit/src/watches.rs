@@ -21,7 +21,6 @@ pub enum News {
     Missed,
 }
 
-/// The check, and what it has found.
 #[derive(Debug, Default)]
 pub struct WatchedBound {
     bound: Bound,
@@ -32,7 +31,6 @@ pub struct WatchedBound {
 }
 
 impl WatchedBound {
-    /// Adds an event of this stream.
     pub fn event(&mut self, stream: Stream, object: Value, news: News) {
         // After a gap, a list may be older than the judged events. It counts from now on.
         let version = object::version(&object).max(self.seen[stream as usize]);

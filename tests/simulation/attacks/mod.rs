@@ -45,7 +45,6 @@ fn server_that_executes_late() -> ApiServer {
     server
 }
 
-/// Whether the set is ready within this time.
 async fn becomes_ready(server: &ApiServer, set: &str, n: usize, within: u64) -> bool {
     tokio::time::timeout(seconds(within), ready(server, set, n)).await.is_ok()
 }
@@ -112,7 +111,6 @@ fn put_first(server: &ApiServer, pod: &str) {
     server.patch(&PODS, NS, pod, cost);
 }
 
-/// A pod that is deleted before all others.
 fn first_victim(server: &ApiServer) -> String {
     let pod = server.live_pods(NS, "web")[0].clone();
     put_first(server, &pod);

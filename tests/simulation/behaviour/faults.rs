@@ -48,11 +48,7 @@ async fn a_request_can_be_executed_after_its_sender_gave_up() {
     server.fault(silent, Fault::ExecuteUnanswered(seconds(1)));
     assert!(timeout(seconds(300), create(&server, "silent")).await.is_err());
     assert!(exists(&server, "silent"));
-}
 
-#[tokio::test(start_paused = true)]
-async fn a_client_that_gives_up_does_not_stop_its_request() {
-    let server = ApiServer::new(1);
     server.settings(|s| s.request_latency = seconds(5));
     assert!(timeout(seconds(1), create(&server, "x")).await.is_err());
     assert!(!exists(&server, "x"));

@@ -92,18 +92,14 @@ async fn scaled_down() -> ApiServer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_changes_more_than_a_status_is_caught() {
+async fn a_replica_that_changes_more_than_a_status_or_a_pod_of_a_user_is_caught() {
     let server = with_two().await;
     let patch = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
     podsets(&server).patch("web", &PatchParams::default(), &patch).await.expect("patched");
     assert!(is_broken(&server, "more than a status"));
-}
 
-#[tokio::test(start_paused = true)]
-async fn a_replica_that_changes_a_pod_of_a_user_is_caught() {
     let server = with_two().await;
     server.create_pod("default", "theirs", json!({}));
-    let patch = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
     pods(&server).patch("web-poda", &PatchParams::default(), &patch).await.expect("patched");
     assert_eq!(server.first_violation(), None);
     pods(&server).patch("theirs", &PatchParams::default(), &patch).await.expect("patched");

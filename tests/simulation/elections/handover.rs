@@ -124,15 +124,6 @@ async fn at_rest_a_standby_sends_nothing_and_the_leader_only_renews() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_ends_at_once() {
-    let (_server, a, b) = leader_and_standby().await;
-    let before = Instant::now();
-    b.end().await.expect("an orderly end");
-    assert!(before.elapsed() < seconds(1));
-    assert!(a.leads());
-}
-
-#[tokio::test(start_paused = true)]
 async fn one_of_four_simultaneous_candidates_leads() {
     let server = cluster();
     let all: Vec<_> = ["a", "b", "c", "d"].map(|name| Replica::start(&server, name, Model::default())).into();
@@ -290,8 +281,12 @@ async fn a_failed_renewal_is_retried_before_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_exiting_leader_does_not_wait_for_a_renewal() {
-    let (server, a, _b) = leader_and_standby().await;
+async fn a_standby_ends_at_once_and_a_leader_does_not_wait_for_a_renewal() {
+    let (server, a, b) = leader_and_standby().await;
+    let before = Instant::now();
+    b.end().await.expect("an orderly end");
+    assert!(before.elapsed() < seconds(1));
+    assert!(a.leads());
     let held = server.fault(Requests::all().of("leases").from("a").verb(Verb::Get), Fault::HoldAnswer);
     held.wait_for_hits(1).await;
     let before = Instant::now();

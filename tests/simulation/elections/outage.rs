@@ -83,8 +83,7 @@ async fn late_writes(time: Duration) -> ApiServer {
     server
 }
 
-/// The promise holds up to the margin between the timeout of a write and the end of the lease. It cannot hold beyond that, as the documentation
-/// says.
+/// The promise holds up to the margin between the timeout of a write and the end of the lease, and not beyond, as the documentation says.
 #[tokio::test(start_paused = true)]
 async fn a_write_that_arrives_late_ends_before_the_lease_only_within_the_margin() {
     // Written bytes may stay unacknowledged for this long.

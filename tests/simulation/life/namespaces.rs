@@ -4,7 +4,6 @@ use super::*;
 
 const LOST: &str = "lost";
 
-/// Starts a replica that watches two namespaces.
 fn start(server: &ApiServer, name: &str) -> Replica {
     let flags = &["--default-image=example.com/default", "--watch-namespace=default,lost"];
     Replica::start(server, name, Model { flags, ..Model::default() })

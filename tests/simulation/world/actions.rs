@@ -20,7 +20,6 @@ pub enum Kind {
     Renamed,
 }
 
-/// Something that can happen.
 pub struct Action {
     pub name: &'static str,
     pub kind: Kind,

@@ -189,7 +189,6 @@ pub fn old_replicas(world: &mut World) -> bool {
     true
 }
 
-/// The status for one replica count lands after the status for the next.
 pub fn late_status(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let time = world.dice.millis(2_000..20_000);
@@ -255,7 +254,6 @@ fn lose_creates(world: &mut World, fault: Fault, is_blind: bool) -> bool {
     true
 }
 
-/// The set shrinks before a lost create lands.
 pub fn surplus_create(world: &mut World) -> bool {
     let time = world.dice.millis(25_000..59_000);
     lose_creates(world, Fault::ExecuteLate(time), false)
@@ -288,7 +286,6 @@ pub fn late_delete(world: &mut World) -> bool {
     true
 }
 
-/// Pods lose the watched label while no operator runs.
 pub fn unwatched(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     while let Some(replica) = world.replicas.pop() {

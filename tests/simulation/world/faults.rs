@@ -26,7 +26,6 @@ impl World {
         true
     }
 
-    /// Adds this fault for one replica for a while.
     pub fn fault_of_one(&mut self, fault: impl FnOnce(&ApiServer, &str) -> FaultRule) -> bool {
         let name = self.any_name();
         let rule = fault(&self.server, &name);
@@ -35,7 +34,6 @@ impl World {
         true
     }
 
-    /// Freezes a replica for a while.
     pub fn freeze_one(&mut self, freeze: fn(&Replica, Duration)) -> bool {
         let (place, time) = (self.any(), self.dice.millis(100..25_000));
         self.note_freeze(place);
@@ -43,7 +41,6 @@ impl World {
         true
     }
 
-    /// Makes some requests fail with a random code.
     pub fn failing(&mut self, fault: fn(u16) -> Fault) -> bool {
         let code = self.dice.one(&[409, 429, 500, 503, 504]);
         self.fault(fault(code))
@@ -55,13 +52,11 @@ impl World {
         self.fault(fault(time))
     }
 
-    /// Applies this to some watches.
     pub fn disturb(&mut self, act: fn(&WatchControl)) -> bool {
         act(&self.some_watches());
         true
     }
 
-    /// Sets a webhook for new pods for a while.
     pub fn webhook(&mut self, set: fn(&ApiServer)) -> bool {
         set(&self.server);
         let pause = self.dice.millis(500..8_000);
@@ -69,7 +64,6 @@ impl World {
         true
     }
 
-    /// Runs pods by this script for a while.
     pub fn set_pod_script_for_a_while(&mut self, script: PodScript) -> bool {
         self.server.set_pod_script(script);
         let pause = self.dice.millis(5_000..30_000);

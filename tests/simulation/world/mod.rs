@@ -67,7 +67,6 @@ struct World {
     dice: Dice,
     /// The rules and settings of the replicas, except for those that the world draws for each.
     variant: Model,
-    /// The actions that can happen in this world.
     actions: Vec<&'static Action>,
     later: BTreeMap<(Instant, u64), Later>,
     scheduled: u64,

@@ -71,14 +71,12 @@ impl Tally {
         });
     }
 
-    /// The actions and other counts that never happened.
     fn missing(&self) -> Vec<&'static str> {
         let all = ACTIONS.iter().map(|action| action.name).chain(MEASURED);
         all.filter(|name| !self.0.contains_key(name)).collect()
     }
 }
 
-/// A hash of all requests and all changes.
 pub fn fingerprint(server: &ApiServer) -> u64 {
     let mut hasher = DefaultHasher::new();
     server.with(|state| {
@@ -111,7 +109,6 @@ pub fn play(seed: u64, variant: Model, is_told: bool) -> Outcome {
 }
 
 pub struct Summary {
-    /// The failing seeds and their results.
     pub broken: BTreeMap<u64, Outcome>,
     tally: Tally,
     pub seeds: u64,
@@ -179,7 +176,6 @@ fn report(broken: &BTreeMap<u64, Outcome>) -> String {
     text
 }
 
-/// The number in an environment variable.
 fn number(variable: &str) -> Option<u64> {
     let given = std::env::var(variable).ok().filter(|given| !given.is_empty())?;
     Some(given.parse().unwrap_or_else(|_| panic!("{variable}={given}: give a whole number")))

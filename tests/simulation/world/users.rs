@@ -29,7 +29,6 @@ impl World {
         self.pod_that(object::is_live)
     }
 
-    /// A random pod that is live and running.
     pub fn running_pod(&mut self) -> Option<Pod> {
         self.pod_that(|pod| object::is_live(pod) && object::phase(pod) == "Running")
     }
@@ -45,7 +44,6 @@ impl World {
         ending.or_else(|| self.pod())
     }
 
-    /// Does this to such a pod, if there is one.
     pub fn act_on_pod(&mut self, which: fn(&mut World) -> Option<Pod>, act: fn(&ApiServer, &str, &str)) -> bool {
         which(self).map(|(namespace, pod)| act(&self.server, namespace, &pod)).is_some()
     }
@@ -56,7 +54,6 @@ impl World {
         set.map(|(namespace, set)| act(&self.server, namespace, set)).is_some()
     }
 
-    /// Applies such a patch to a set.
     pub fn patch_set(&mut self, patch: fn(&mut Dice) -> Value) -> bool {
         let Some((namespace, set)) = self.set() else { return false };
         let patch = patch(&mut self.dice);
@@ -118,7 +115,6 @@ pub fn break_template(world: &mut World) -> bool {
     true
 }
 
-/// Replaces a broken template with one that works.
 pub fn mend_template(world: &mut World, (namespace, set): Set) {
     let stored = world.server.podset(namespace, set);
     if !object::is_terminating(&stored) && object::has_broken_image(&stored["spec"]["template"]) {
@@ -126,7 +122,6 @@ pub fn mend_template(world: &mut World, (namespace, set): Set) {
     }
 }
 
-/// Deletes a revision, and with it a stored template.
 pub fn delete_revision(world: &mut World) -> bool {
     let Some((namespace, _)) = world.set() else { return false };
     let stored = world.server.all(&REVISIONS, namespace);

@@ -15,7 +15,6 @@ use super::{
 /// A webhook: it may change or reject the pod that is being created.
 pub type Webhook = Arc<dyn Fn(&mut Value) -> Result<(), Status> + Send + Sync>;
 
-/// The admission rules in force.
 #[derive(Default)]
 pub struct Admission {
     /// How many pods a ResourceQuota allows, by namespace, and the action that set it.
@@ -41,7 +40,6 @@ impl State {
         self.admit_quota(kind, namespace, new)
     }
 
-    /// Runs the checks that can reject a delete.
     pub(super) fn admit_delete(&mut self, kind: &'static Kind, stored: &Value) -> Result<(), Status> {
         match self.admission.protected.get(object::uid(stored)).filter(|_| object::is_live(stored)) {
             Some(action) => {

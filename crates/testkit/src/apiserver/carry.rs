@@ -42,7 +42,6 @@ pub enum Answer {
     /// An object, a list or a Status, with its code.
     Json(u16, Value),
     Watch(Opened),
-    /// The server does not serve this path.
     NoSuchPath,
 }
 
@@ -91,12 +90,10 @@ impl Answer {
 
 type Reply = oneshot::Sender<Result<Response<AnswerBody>, Cut>>;
 
-/// Handles one request that has arrived.
 struct Handler {
     server: ApiServer,
     request: Arc<ApiRequest>,
     id: usize,
-    /// When its time is over.
     deadline: Instant,
 }
 
@@ -229,7 +226,6 @@ impl ApiServer {
         receiver.await.expect("the handler answers, or never ends")
     }
 
-    /// Executes a request now.
     pub fn execute(&self, id: usize, request: &ApiRequest) -> Answer {
         self.with(|state| {
             let answer = state.execute(request).unwrap_or_else(|rejection| rejection);

@@ -176,7 +176,6 @@ impl ApiServer {
         self.with(|state| change(&mut state.settings));
     }
 
-    /// The logged requests that match.
     pub fn requests(&self, which: &Requests) -> Vec<LoggedRequest> {
         self.with(|state| {
             let entries = state.log.iter();
@@ -206,7 +205,6 @@ impl ApiServer {
         self.with(|state| state.log.len())
     }
 
-    /// The first violation of a promise, if any.
     pub fn first_violation(&self) -> Option<String> {
         self.with(|state| state.observers.violations.first().cloned())
     }

@@ -7,7 +7,6 @@ use tokio::sync::Semaphore;
 
 use super::{select::Requests, status::Status};
 
-/// What a rule does to a request that it hits.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// Not executed; answered with this Status.
@@ -43,7 +42,6 @@ pub struct Rule {
     pub hits: AtomicUsize,
     /// Closed to release the requests that it holds.
     pub gate: Semaphore,
-    /// The action that placed it.
     pub action: &'static str,
 }
 
@@ -52,7 +50,6 @@ pub struct Rule {
 pub struct Coverage {
     pub action: &'static str,
     has_placed_fault: bool,
-    /// The actions that froze clients.
     frozen: BTreeMap<String, &'static str>,
     /// How often each action had an effect.
     pub counts: BTreeMap<&'static str, u64>,
@@ -96,7 +93,6 @@ impl Coverage {
     }
 }
 
-/// A lasting fault of watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchMode {
     /// Events are kept back until released.
@@ -117,7 +113,6 @@ pub struct WatchScope {
 }
 
 impl WatchScope {
-    /// Whether the scope includes a watch of `plural` by `instance`.
     pub fn covers(&self, instance: &str, plural: &str) -> bool {
         self.instance.as_deref().is_none_or(|i| i == instance) && self.plural.as_deref().is_none_or(|p| p == plural)
     }

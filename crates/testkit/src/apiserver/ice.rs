@@ -34,19 +34,16 @@ impl Ice {
         *self.lock() = Some(frozen);
     }
 
-    /// Whether a whole freeze is in progress.
     pub fn is_whole(&self) -> bool {
         self.frozen().is_some_and(|frozen| frozen.is_whole)
     }
 
-    /// Waits for the end of a whole freeze.
     pub async fn melted(&self) {
         while let Some(frozen) = self.frozen().filter(|frozen| frozen.is_whole) {
             sleep_until(frozen.until).await;
         }
     }
 
-    /// The freeze in progress.
     pub fn frozen(&self) -> Option<Frozen> {
         self.lock().filter(|frozen| Instant::now() < frozen.until)
     }

@@ -52,17 +52,14 @@ impl PodScript {
         Self { bound_after: None, ..Self::default() }
     }
 
-    /// Runs, but never becomes ready.
     pub fn never_ready() -> Self {
         Self { ready_after: None, ..Self::default() }
     }
 
-    /// Runs for this long, then fails.
     pub fn fails_after(running: Duration) -> Self {
         Self { ends_after: Some((running, false)), ..Self::default() }
     }
 
-    /// Terminates for this long once it is deleted.
     pub fn gone_after(terminating: Duration) -> Self {
         Self { gone_after: Some(terminating), ..Self::default() }
     }
@@ -70,7 +67,6 @@ impl PodScript {
 
 pub type ChooseScript = Arc<dyn Fn(&Value) -> PodScript + Send + Sync>;
 
-/// The scheduler and the kubelets.
 pub struct Kubelet {
     /// Chooses the script of each pod, at each of its steps.
     pub choose_script: ChooseScript,

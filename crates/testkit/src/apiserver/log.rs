@@ -19,7 +19,6 @@ pub struct LoggedRequest {
 }
 
 impl LoggedRequest {
-    /// Whether it was executed successfully.
     pub fn took_effect(&self) -> bool {
         self.outcome.is_some_and(|code| code < 300)
     }

@@ -11,7 +11,6 @@ use super::{
     request::{ApiRequest, Verb},
 };
 
-/// A request that waits for the quorum of the store.
 struct Pending {
     id: usize,
     request: Arc<ApiRequest>,

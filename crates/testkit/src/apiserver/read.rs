@@ -97,7 +97,6 @@ impl Selector {
     }
 }
 
-/// The object, or its metadata alone.
 pub fn presented(object: &Value, metadata_only: bool) -> Value {
     if !metadata_only {
         return object.clone();

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use super::{carry::Answer, kinds::Kind, object, status::Status};
 
-/// The RBAC verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
     Get,
@@ -22,7 +21,6 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Whether the request can change the store.
     pub fn mutates(self) -> bool {
         matches!(self, Self::Create | Self::Patch | Self::Delete)
     }
@@ -104,7 +102,6 @@ impl ApiRequest {
         value.split(';').next().unwrap_or_default().trim()
     }
 
-    /// Whether the client wants metadata alone.
     pub fn metadata_only(&self) -> bool {
         self.header(header::ACCEPT.as_str()).contains("as=PartialObjectMetadata")
     }

@@ -17,7 +17,6 @@ static SCHEMAS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
     crds.iter().map(|crd| (crd["names"]["kind"].as_str().expect("a kind").to_owned(), schema(crd))).collect()
 });
 
-/// Fills in the defaults of the schema for fields that the object does not set.
 pub fn set_defaults(kind: &'static Kind, object: &mut Value) {
     if let Some(schema) = SCHEMAS.get(kind.kind).filter(|_| kind.custom) {
         fill(schema, object);

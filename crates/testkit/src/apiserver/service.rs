@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ApiServer, request::ApiRequest, store::State};
 
-/// The connection broke.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("connection reset by peer")]
 pub struct Cut;
@@ -45,7 +44,6 @@ fn reach(state: &mut State) -> Result<CancellationToken, Cut> {
 /// The size of a connection's buffer in bytes.
 const BUFFER: usize = 64 * 1024;
 
-/// A client's connection to the API server.
 #[derive(Clone)]
 pub struct Connection {
     server: ApiServer,

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-/// Settings that a test may change at any time.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// From the sending of a request to its execution.

@@ -48,7 +48,6 @@ impl Status {
         details
     }
 
-    /// 404: no such object.
     pub fn not_found(kind: &Kind, name: &str) -> Self {
         let message = format!("{} \"{name}\" not found", kind.qualified(kind.plural));
         Self::new(404, "NotFound", message, Self::about(kind, kind.plural, name))
@@ -93,19 +92,16 @@ impl Status {
         Self::new(422, "Invalid", message, details)
     }
 
-    /// 422: an apply without a field manager.
     pub fn no_field_manager() -> Self {
         let why = "Required value: is required for apply patch";
         Self::invalid(&PATCH_OPTIONS, "", "fieldManager", "FieldValueRequired", why)
     }
 
-    /// 403, with this explanation.
     pub fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", kind.qualified(kind.plural));
         Self::new(403, "Forbidden", message, Self::about(kind, kind.plural, name))
     }
 
-    /// 403 with cause NamespaceTerminating.
     pub fn namespace_terminating(kind: &Kind, name: &str, namespace: &str) -> Self {
         let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
         let mut status = Self::forbidden(kind, name, &why);
@@ -117,7 +113,6 @@ impl Status {
         status
     }
 
-    /// 400, with this message.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message.into(), Value::Null)
     }
@@ -140,7 +135,6 @@ impl Status {
         Self { message: message.to_owned(), ..Self::of_code(504) }
     }
 
-    /// The JSON of the response.
     pub fn to_value(&self) -> Value {
         let mut value = json!({
             "kind": "Status",

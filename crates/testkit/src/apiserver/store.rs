@@ -80,9 +80,7 @@ pub struct State {
     pub keys_by_uid: BTreeMap<String, Key>,
     pub resource_version: u64,
     pub history: Vec<Change>,
-    /// All lists that were read.
     pub lists: Vec<List>,
-    /// Wakes the tests that wait for a change.
     pub changes: Sender<()>,
     pub watches: Watches,
     /// The rules in force, in the order in which the test added them.

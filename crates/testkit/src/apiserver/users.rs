@@ -77,7 +77,6 @@ impl ApiServer {
         self.delete(&PODSETS, namespace, name, &json!({ "propagationPolicy": "Background" }));
     }
 
-    /// Deletes a PodSet and orphans its pods.
     pub fn orphan_podset(&self, namespace: &str, name: &str) {
         self.delete(&PODSETS, namespace, name, &json!({ "propagationPolicy": "Orphan" }));
     }
@@ -96,7 +95,6 @@ impl ApiServer {
         self.delete(&PODS, namespace, name, &json!({ "gracePeriodSeconds": 0 }));
     }
 
-    /// Removes the watched label from a pod.
     pub fn strip_label(&self, namespace: &str, pod: &str) {
         self.patch(&PODS, namespace, pod, json!({ "metadata": { "labels": { LABEL: null } } }));
     }

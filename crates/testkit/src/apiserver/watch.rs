@@ -47,7 +47,6 @@ pub struct Event {
 }
 
 impl Event {
-    /// Its line in the response.
     pub fn line(&self) -> String {
         let object = if self.metadata_only { &presented(&self.object, true) } else { &*self.object };
         format!("{{\"type\":\"{}\",\"object\":{object}}}\n", self.what)
@@ -67,7 +66,6 @@ pub struct Watches {
     opened: u64,
     /// The faults in force, also for watches that open later.
     pub modes: Vec<ModeInForce>,
-    /// The freezes of clients.
     pub ice: BTreeMap<String, Ice>,
 }
 
@@ -140,7 +138,6 @@ pub struct Opened {
     pub id: u64,
     pub client: String,
     pub ice: Ice,
-    /// The queue of events.
     pub deliveries: mpsc::UnboundedReceiver<Delivery>,
     pub timeout: Duration,
 }
@@ -191,7 +188,6 @@ impl State {
         present.filter(|object| watcher.selects(object)).map(|object| watcher.event("ADDED", object)).collect()
     }
 
-    /// Sends the event of a change to each watch that sees it.
     pub(super) fn notify_watches(&mut self, change: &Change) {
         let seen = self.watches.open.iter().filter_map(|(id, watcher)| Some((*id, watcher.sees(change)?)));
         for (id, event) in seen.collect::<Vec<_>>() {
@@ -261,7 +257,6 @@ impl State {
         }
     }
 
-    /// Whether a watch's connection is half-open.
     pub(super) fn is_stalled(&self, id: u64) -> bool {
         self.watches.open.get(&id).is_some_and(|w| w.stalled.is_some())
     }

@@ -30,7 +30,6 @@ impl Pod {
         self.owner.as_ref().filter(|_| self.is_live)
     }
 
-    /// Records a newer state.
     fn learn(&mut self, pod: &Value, is_gone: bool) {
         self.seen = pod.clone();
         self.owner = object::controller_uid(pod).map(|uid| key(pod, uid));
@@ -74,7 +73,6 @@ pub fn has_template(pod: &Value, template: &Value) -> bool {
     is_of_spec && ["labels", "annotations"].iter().all(|of| holds(&pod["metadata"][of], &template["metadata"][of]))
 }
 
-/// What one client received.
 #[derive(Default)]
 struct Client {
     pods: BTreeMap<Arc<str>, Pod>,
@@ -88,9 +86,7 @@ struct Client {
 
 #[derive(Default)]
 pub struct Deletes {
-    /// What each client received.
     clients: BTreeMap<String, Client>,
-    /// When each pod was created, by UID.
     created: BTreeMap<String, Duration>,
     /// The UID of the last pod that a replica deleted, by namespace and name.
     hit: BTreeMap<(String, String), String>,
@@ -194,7 +190,6 @@ impl Client {
         }
     }
 
-    /// The UID of the pod that a delete targets.
     fn target(&self, delete: &ApiRequest) -> Option<Arc<str>> {
         let is_named = |pod: &Value| object::name(pod) == delete.name && object::namespace(pod) == delete.namespace;
         if let Some(uid) = delete.body["preconditions"]["uid"].as_str() {

@@ -6,13 +6,9 @@ use super::*;
 #[derive(Default)]
 struct Known {
     namespace: String,
-    /// Whether one of its pods had no revision label.
     is_unlabelled: bool,
-    /// All its templates.
     templates: BTreeSet<String>,
-    /// How many pods were created.
     created: usize,
-    /// Whether one of them finished.
     has_finished: bool,
     /// The names of the pods that were terminating on a node.
     terminated: BTreeSet<String>,

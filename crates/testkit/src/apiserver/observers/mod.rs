@@ -50,7 +50,6 @@ fn may_belong(pod: &Value, namespace: &str) -> bool {
     namespace.is_empty() || namespace == object::namespace(pod)
 }
 
-/// Whether the request has this verb and is for pods.
 fn is_of_pod(request: &ApiRequest, verb: Verb) -> bool {
     *request.kind == PODS && request.verb == verb
 }

@@ -6,7 +6,6 @@ use super::*;
 #[derive(Default)]
 struct Known {
     namespace: String,
-    /// `spec.replicas` by generation.
     replicas: BTreeMap<i64, u64>,
     /// The names of all pods that it ever had.
     pods: BTreeSet<String>,

@@ -4,7 +4,6 @@ use super::*;
 
 #[derive(Default)]
 pub struct Strangers {
-    /// The UIDs of the pods that users created.
     pods: BTreeSet<String>,
 }
 
