@@ -17,9 +17,10 @@ use std::{
     time::Duration,
 };
 
+use futures::future::OptionFuture;
 use jiff::SignedDuration;
 use tokio::{
-    runtime::{Builder, Handle, Runtime},
+    runtime::{Builder, Handle},
     task::{JoinError, JoinHandle},
     time::timeout,
 };
@@ -31,7 +32,7 @@ use crate::{
     cli::{Cli, Command, RunArgs, WrongTimes},
     podset,
 };
-use leadership::{Candidate, ConnectError, KubeLeaderElection, LeaderState, Leadership, Timing, env::Env};
+use leadership::{Candidate, ConnectError, KubeLeaderElection, LeaderState, Leadership, env::Env};
 use operator_kit::{
     client::{self, Clients, Purpose},
     health::Health,
@@ -78,64 +79,47 @@ impl StartError {
 
 /// Runs the command, and returns the exit code.
 pub fn main(cli: Cli) -> ExitCode {
-    match cli.into_command() {
+    let code = match cli.into_command() {
         Command::Crd => print_crds(),
-        Command::Run(arguments) => match runtimes() {
-            Ok((main, servers)) => {
-                let code = main.block_on(run(&arguments, servers.handle()));
-                main.shutdown_background();
-                servers.shutdown_background();
-                ExitCode::from(code)
-            }
-            Err(error) => {
-                eprintln!("podset-operator: cannot start the runtime: {error}");
-                ExitCode::from(FATAL)
-            }
-        },
+        Command::Run(arguments) => run_on_threads(&arguments),
+    };
+    ExitCode::from(code.unwrap_or_else(|error| {
+        eprintln!("podset-operator: {error}");
+        FATAL
+    }))
+}
+
+/// Prints the CRDs as YAML documents.
+fn print_crds() -> Result<u8, String> {
+    let mut out = io::stdout().lock();
+    match api::CRD_FILES.iter().try_for_each(|crd| write!(out, "---\n{crd}")) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(format!("cannot print the CRDs: {error}")),
+        // If the pipe is broken, the reader, for example `head`, has read enough.
+        _ => Ok(0),
     }
 }
 
 /// One thread does all the work, which is too little for a second one to pay off. The servers have their own, so that a flood of requests
 /// does not delay it.
-fn runtimes() -> io::Result<(Runtime, Runtime)> {
-    let main = Builder::new_current_thread().enable_all().build()?;
-    let servers = Builder::new_multi_thread().worker_threads(1).thread_name("servers").enable_all().build()?;
-    Ok((main, servers))
+fn run_on_threads(arguments: &RunArgs) -> Result<u8, String> {
+    let failed = |error: io::Error| format!("cannot start the runtime: {error}");
+    let main = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let servers = Builder::new_multi_thread().worker_threads(1).thread_name("servers").enable_all().build();
+    let servers = servers.map_err(failed)?;
+    let code = main.block_on(run(arguments, servers.handle()));
+    main.shutdown_background();
+    servers.shutdown_background();
+    code
 }
 
-/// Prints the CRDs as YAML documents.
-fn print_crds() -> ExitCode {
-    let mut out = io::stdout().lock();
-    match api::CRD_FILES.iter().try_for_each(|crd| write!(out, "---\n{crd}")) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("podset-operator: cannot print the CRDs: {error}");
-            ExitCode::from(FATAL)
-        }
-        // If the pipe is broken, the reader, for example `head`, has read enough.
-        _ => ExitCode::SUCCESS,
-    }
-}
-
-async fn run(arguments: &RunArgs, servers_runtime: &Handle) -> u8 {
+async fn run(arguments: &RunArgs, servers_runtime: &Handle) -> Result<u8, String> {
     // Before anything else, so that no signal is missed.
-    let signals = Signals::new();
+    let mut signals = Signals::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
     let env = Env::system();
     let identity = leadership::identity(&config::instance(), &env);
     let version = env!("CARGO_PKG_VERSION");
-    let Telemetry { level, traces } = match telemetry::start(&arguments.logging, api::MANAGER, version, &identity) {
-        Ok(telemetry) => telemetry,
-        Err(error) => {
-            eprintln!("podset-operator: cannot start logging: {error}");
-            return FATAL;
-        }
-    };
-    let mut signals = match signals {
-        Ok(signals) => signals,
-        Err(error) => {
-            error!(%error, "cannot listen for signals");
-            return FATAL;
-        }
-    };
+    let Telemetry { level, traces } = telemetry::start(&arguments.logging, api::MANAGER, version, &identity)
+        .map_err(|error| format!("cannot start logging: {error}"))?;
     let scopes = arguments.scopes();
     let named: Vec<&str> = scopes.iter().flatten().map(AsRef::as_ref).collect();
     let namespaces = if named.is_empty() { "all".to_owned() } else { named.join(",") };
@@ -145,27 +129,13 @@ async fn run(arguments: &RunArgs, servers_runtime: &Handle) -> u8 {
         Ok(manager) => manager,
         Err(error) => {
             error!("{}", in_full(&error));
-            return error.exit_code();
+            return Ok(error.exit_code());
         }
     };
     tokio::select! {
         biased;
-        code = manager.ended(&health, traces) => code,
-        code = signals.obeyed(&health, &stop) => code,
-    }
-}
-
-/// The candidate that the flags describe. `namespace` has the Lease if no flag names another one.
-fn candidate(arguments: &RunArgs, namespace: &str, identity: &str, timing: Timing, env: &Env) -> Candidate {
-    Candidate {
-        namespace: arguments.leader_elect_resource_namespace.as_deref().unwrap_or(namespace).to_owned(),
-        name: arguments.leader_elect_resource_name.clone(),
-        identity: identity.to_owned(),
-        timing,
-        store: Arc::new(KubeLeaderElection),
-        hooks: Arc::new(()),
-        env: env.clone(),
-        rules: leadership::promise::Rules::default(),
+        code = manager.ended(&health, traces) => Ok(code),
+        code = signals.obeyed(&health, &stop) => Ok(code),
     }
 }
 
@@ -193,15 +163,16 @@ impl Manager {
         let leader_state = arguments.leader_elect.then(|| LeaderState::vacant(env.clone()));
         let leadership = leader_state.as_ref().map_or_else(|| Leadership::always(env.clone()), LeaderState::leadership);
         let user_timeout = timing.user_timeout();
-        let purpose = Purpose::WithoutLeadership { user_timeout };
-        let clients = Clients::connect(&config, leadership.clone(), user_timeout, &metrics.requests())?;
+        let requests = metrics.requests();
+        let without_leadership = || client::connect(&config, Purpose::WithoutLeadership { user_timeout }, &requests);
+        let clients = Clients::connect(&config, leadership.clone(), user_timeout, &requests)?;
         let runtime_check = health.watch_runtime(MAIN_RUNTIME);
         let stop_servers = CancellationToken::new();
         let starting = {
             let (telemetry, stop) = ((metrics.clone(), level), stop_servers.clone());
             // The runtime on which a client is made drives its connections.
             let _runtime = servers_runtime.enter();
-            let reviews = client::connect(&config, purpose, &metrics.requests())?;
+            let reviews = without_leadership()?;
             servers_runtime.spawn(Servers::start(
                 arguments.serving.clone(),
                 env.clone(),
@@ -215,8 +186,18 @@ impl Manager {
         let candidacy = match leader_state {
             None => None,
             Some(leader_state) => {
-                let candidate = candidate(arguments, &config.default_namespace, &identity, timing, &env);
-                Some((candidate, client::connect(&config, purpose, &metrics.requests())?, leader_state))
+                let namespace = arguments.leader_elect_resource_namespace.clone();
+                let candidate = Candidate {
+                    namespace: namespace.unwrap_or_else(|| config.default_namespace.clone()),
+                    name: arguments.leader_elect_resource_name.clone(),
+                    identity: identity.clone(),
+                    timing,
+                    store: Arc::new(KubeLeaderElection),
+                    hooks: Arc::new(()),
+                    env: env.clone(),
+                    rules: leadership::promise::Rules::default(),
+                };
+                Some((candidate, without_leadership()?, leader_state))
             }
         };
         let replica = Replica::start(Parts {
@@ -241,11 +222,7 @@ impl Manager {
     }
 
     async fn ended(mut self, health: &Health, traces: Option<Traces>) -> u8 {
-        let last_traces = async {
-            if let Some(traces) = traces {
-                traces.end().await;
-            }
-        };
+        let last_traces = OptionFuture::from(traces.map(Traces::end));
         let ended = tokio::select! {
             biased;
             ended = self.replica.ended() => ended,

@@ -169,25 +169,21 @@ fn show_sets(sets: &PodSetController, leadership: &Leadership, metrics: &Metrics
     });
 }
 
-/// Waits until this process may take part in the election: its caches are synced, and no other installation was found.
+/// Waits until this process may take part in the election: its caches are synced, so that a new leader can work at once, and no other
+/// installation was found.
 async fn may_stand(synced: Vec<watch::Receiver<bool>>, search: Option<oneshot::Receiver<()>>) {
-    all_synced(synced).await;
+    let all = futures::future::join_all(synced.into_iter().map(|mut cache| async move {
+        // This fails only if the controller has ended.
+        let _ = cache.wait_for(|synced| *synced).await;
+    }));
+    // A controller that never syncs, because a CRD or a permission is missing, must not block the others.
+    if tokio::time::timeout(UNSYNCED, all).await.is_err() {
+        warn!("some caches have not synced; joining the election anyway; see /readyz?verbose");
+    }
     if let Some(search) = search
         && search.await.is_err()
     {
         // Another installation was found, and the process ends.
         std::future::pending().await
-    }
-}
-
-/// Waits until the caches are synced, so that a new leader can work at once.
-async fn all_synced(synced: Vec<watch::Receiver<bool>>) {
-    let all = futures::future::join_all(synced.into_iter().map(|mut cache| async move {
-        // This fails only if the controller has ended.
-        let _ = cache.wait_for(|synced| *synced).await;
-    }));
-    // A controller that never syncs, because a CRD or a right is missing, must not block the others.
-    if tokio::time::timeout(UNSYNCED, all).await.is_err() {
-        warn!("some caches have not synced; joining the election anyway; see /readyz?verbose");
     }
 }

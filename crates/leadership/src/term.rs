@@ -132,15 +132,10 @@ impl Leadership {
             let Some(term) = self.term().filter(|current| current.number == term.number) else {
                 return;
             };
-            let end = async {
-                match term.ends {
-                    Some(ends) => self.env.sleep_until(ends.gate).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let gate = term.ends.map(|ends| ends.gate);
             tokio::select! {
                 biased;
-                () = end => {}
+                () = self.env.sleep_until(gate.unwrap_or_default()), if gate.is_some() => {}
                 () = changed => {}
             }
         }

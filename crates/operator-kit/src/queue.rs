@@ -126,9 +126,8 @@ impl Queue {
     /// The next key and its trigger, as soon as there is one and a place for it. Meanwhile keys are queued when they are due.
     pub async fn next(&self) -> (ObjectKey, Trigger) {
         loop {
-            let changed = self.changed.notified();
+            let (changed, now) = (self.changed.notified(), self.env.now());
             let alarm = {
-                let now = self.env.now();
                 let mut state = lock(&self.state);
                 let alarm = state.ring(now, &self.metrics);
                 if let Some(next) = state.pop(now, &self.metrics) {
@@ -136,16 +135,10 @@ impl Queue {
                 }
                 alarm
             };
-            let is_due = async {
-                match alarm {
-                    Some(when) => self.env.sleep_until(when).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = is_due => {}
+                () = self.env.sleep_until(alarm.unwrap_or(now)), if alarm.is_some() => {}
             }
         }
     }

@@ -152,14 +152,8 @@ impl<C: Controller> Worker<C> {
         let Context { leadership, stop, .. } = &self.context;
         let name = self.controller.name();
         let mut synced = self.controller.synced().subscribe();
-        let until_synced = async {
-            tokio::select! {
-                biased;
-                synced = synced.wait_for(|synced| *synced) => synced.is_ok(),
-                () = stop.cancelled() => false,
-            }
-        };
-        if !self.pulse.during(until_synced).await {
+        let synced = stop.run_until_cancelled(synced.wait_for(|synced| *synced));
+        if !matches!(self.pulse.during(synced).await, Some(Ok(_))) {
             return;
         }
         info!(controller = name, objects = self.controller.keys().len(), "the caches are synced");

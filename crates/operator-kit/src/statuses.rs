@@ -102,8 +102,8 @@ where
             Ok(found) => Applied::Outdated(found.map(Box::new)),
             Err(error) => Applied::Failed(error),
         },
-        Answer::Rejected(status) | Answer::Unclear(status) => Applied::Failed(in_words(&status)),
-        Answer::Unknown(error) | Answer::NotSent(error) => Applied::Failed(error),
+        Answer::Rejected(status) => Applied::Failed(in_words(&status)),
+        Answer::Failed { error, .. } => Applied::Failed(error),
         Answer::NotLeading => Applied::NotLeading,
     }
 }

@@ -23,12 +23,7 @@ use crate::{
         status,
     },
 };
-use operator_kit::{
-    budget,
-    client::Answer,
-    requests,
-    text::{LONGEST, cut},
-};
+use operator_kit::{budget, client::Answer, requests};
 
 /// How many bytes of templates the creates of one set may have in flight.
 const BYTES_AT_ONCE: usize = 1 << 20;
@@ -137,8 +132,9 @@ async fn create_one(batch: Batch<'_>, creation: &Creation, source: Source<'_>) -
             Err(error) => return Created::Unread(error),
         }
     }
-    let failed = |words: &str, may_land| {
-        let (kind, message, generation) = (RejectionKind::Unclear, cut(words, LONGEST), set.generation);
+    let failed = |error: &str, may_land| {
+        let message = rejection::words(error, &creation.name, &names::prefix(&set.key.name));
+        let (kind, generation) = (RejectionKind::Unclear, set.generation);
         Created::Failed { rejection: Rejection { kind, message, generation }, may_land }
     };
     let rejection = |status: &Status| {
@@ -167,9 +163,7 @@ async fn create_one(batch: Batch<'_>, creation: &Creation, source: Source<'_>) -
             Err(error) => failed(&error, true),
         },
         Answer::Rejected(status) => Created::Rejected(rejection(&status)),
-        Answer::Unclear(status) => failed(&rejection(&status).message, true),
-        Answer::Unknown(error) => failed(&error, true),
-        Answer::NotSent(error) => failed(&error, false),
+        Answer::Failed { error, may_land } => failed(&error, may_land),
         Answer::NotLeading => Created::NotLeading,
     }
 }

@@ -15,7 +15,7 @@ use operator_kit::{
     client::Answer,
     meta::Uid,
     requests,
-    text::{LONGEST, cut, in_words},
+    text::{LONGEST, cut},
 };
 
 /// If deletes were rejected, a pass starts with this many more at most. Even more would take connections from other sets of the namespace.
@@ -123,11 +123,7 @@ async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
         // Not found, another pod has the name, the pod has changed, or a webhook answers with this code. The read below tells.
         Answer::Rejected(status) if matches!(status.code, 404 | 409) => rejected(&status),
         Answer::Rejected(status) => return rejected(&status),
-        Answer::Unclear(status) => {
-            return Deleted::Failed { error: cut(&in_words(&status), LONGEST), may_land: true };
-        }
-        Answer::Unknown(error) => return Deleted::Failed { error, may_land: true },
-        Answer::NotSent(error) => return Deleted::Failed { error, may_land: false },
+        Answer::Failed { error, may_land } => return Deleted::Failed { error, may_land },
         Answer::NotLeading => return Deleted::NotLeading,
     };
     match batch.read_pod(&deletion.key).await {

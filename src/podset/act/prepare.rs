@@ -32,7 +32,7 @@ use operator_kit::{
     log_once::warn_once,
     meta::{Meta, Uid},
     requests,
-    text::{cut, in_words},
+    text::cut,
 };
 
 /// A ControllerRevision, with its content or without (`IgnoredAny`).
@@ -263,7 +263,6 @@ async fn dry_run(batch: Batch<'_>, revision: Revision, template: Option<&PodTemp
             let is_invalid = rejection.kind == RejectionKind::InvalidTemplate;
             Ok(if is_invalid { Prepared::Rejected(rejection.message) } else { Prepared::Done })
         }
-        Answer::Unclear(status) => Err(in_words(&status)),
         answer => Err(failure(&answer)),
     }
 }

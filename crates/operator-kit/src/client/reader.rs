@@ -6,7 +6,7 @@ use http::{Request, StatusCode, Uri};
 use kube::{Client, Resource, client::Body, core::Status};
 use serde::de::DeserializeOwned;
 
-use super::traced::{Destination, Traced};
+use super::traced::Traced;
 use crate::{
     ObjectKey,
     budget::Budget,
@@ -46,26 +46,21 @@ pub enum ReadError {
 #[derive(Clone)]
 pub struct Reader {
     client: Client,
-    /// For the spans of reads.
-    destination: Destination,
+    /// Of the API server, for the spans of reads.
+    url: Uri,
     /// Bounds the memory for large answers.
     budget: Budget,
 }
 
-/// The error in an answer, from the API server or from a proxy before it.
+/// The error in an answer, from the API server or from a proxy or load balancer before it. These may answer with any text, of any length.
 pub fn response_error(code: StatusCode, body: &[u8]) -> kube::Error {
-    match status(body) {
-        Some(status) => kube::Error::Api(status.with_code(code.as_u16()).boxed()),
-        None => error_without_status(code, &String::from_utf8_lossy(body)),
-    }
-}
-
-/// The error of an answer that is not a Status: a proxy or load balancer may answer with any text, of any length.
-fn error_without_status(code: StatusCode, text: &str) -> kube::Error {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let message = words.join(" ").chars().take(SHOWN_CHARACTERS).collect::<String>();
-    let message = if message.is_empty() { "without a reason" } else { &message };
-    kube::Error::Api(Status::failure(message, &code.to_string()).with_code(code.as_u16()).boxed())
+    let without_status = || {
+        let text = String::from_utf8_lossy(body);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let message = words.join(" ").chars().take(SHOWN_CHARACTERS).collect::<String>();
+        Status::failure(if message.is_empty() { "without a reason" } else { &message }, &code.to_string())
+    };
+    kube::Error::Api(status(body).unwrap_or_else(without_status).with_code(code.as_u16()).boxed())
 }
 
 /// Returns the object of a response, or an error if it has no resourceVersion: a proxy before the API server may answer anything.
@@ -84,7 +79,7 @@ pub fn status(json: &[u8]) -> Option<Status> {
 impl Reader {
     /// Reads through `client`, which talks to the API server at `url`.
     pub fn new(client: Client, url: &Uri) -> Self {
-        Reader { client, destination: Destination::new(url), budget: Budget::default() }
+        Reader { client, url: url.clone(), budget: Budget::default() }
     }
 
     /// Reads one answer of at most `max_bytes`. Returns it with its size in bytes.
@@ -97,7 +92,7 @@ impl Reader {
         mut request: Request<Vec<u8>>,
         max_bytes: usize,
     ) -> Result<(T, usize), ReadError> {
-        let traced = Traced::read(&mut request, &self.destination);
+        let traced = Traced::read(&mut request, &self.url);
         let exchange = async {
             let body = self.ask(request).await?;
             let (body, _room) = self.budget.collect(body, max_bytes).await?;
@@ -107,25 +102,16 @@ impl Reader {
             let answer = serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?;
             Ok((answer, body.len()))
         };
-        match tokio::time::timeout(READ_TIMEOUT, exchange).await {
-            Ok(Ok(answer)) => {
-                traced.answered(200, None);
-                Ok(answer)
-            }
-            Ok(Err(error)) => {
-                match &error {
-                    ReadError::Api(kube::Error::Api(status)) => traced.answered(status.code, Some(&in_words(status))),
-                    ReadError::TooLarge(_) => traced.failed("too_large", &error.to_string()),
-                    error => traced.failed("transport", &in_full(error)),
-                }
-                Err(error)
-            }
-            Err(_) => {
-                let error = ReadError::Timeout(READ_TIMEOUT);
-                traced.failed("timeout", &error.to_string());
-                Err(error)
-            }
+        let answer =
+            tokio::time::timeout(READ_TIMEOUT, exchange).await.unwrap_or(Err(ReadError::Timeout(READ_TIMEOUT)));
+        match &answer {
+            Ok(_) => traced.answered(200, None),
+            Err(ReadError::Api(kube::Error::Api(status))) => traced.answered(status.code, Some(&in_words(status))),
+            Err(error @ ReadError::TooLarge(_)) => traced.failed("too_large", &error.to_string()),
+            Err(error @ ReadError::Timeout(_)) => traced.failed("timeout", &error.to_string()),
+            Err(error) => traced.failed("transport", &in_full(error)),
         }
+        answer
     }
 
     /// Reads one object, consistently; `None` if it does not exist.

@@ -3,7 +3,7 @@
 //! Every write has a span, and so has every read within a reconcile. Watches and requests of the election have none, because they continue
 //! while nothing happens. tower-http's `TraceLayer` cannot replace this: it does not see errors in a body, nor requests that are given up.
 
-use std::{cell::LazyCell, sync::Arc};
+use std::cell::LazyCell;
 
 use http::{Method, Request, Uri, uri::PathAndQuery};
 use opentelemetry::{propagation::TextMapPropagator, trace::Status};
@@ -18,35 +18,18 @@ use crate::{
     text::shown,
 };
 
-/// The API server, as spans name it.
-#[derive(Clone, Debug)]
-pub struct Destination {
-    host: Arc<str>,
-    port: u16,
-    /// The URL before the path of a request.
-    base: Arc<str>,
-}
-
-impl Destination {
-    /// An API server at this URL.
-    pub fn new(url: &Uri) -> Self {
-        let (host, port) = host_and_port(url);
-        Destination { host: host.into(), port, base: shown(url).into() }
-    }
-}
-
 /// The span of a request. A request whose span is dropped before its end was given up.
 #[derive(Debug)]
 pub struct Traced(Span);
 
 impl Traced {
-    /// Begins the span of a write.
-    pub fn write<B>(request: &mut Request<B>, to: &Destination) -> Self {
+    /// Begins the span of a write to the API server at this URL.
+    pub fn write<B>(request: &mut Request<B>, to: &Uri) -> Self {
         Traced(begin(request, to))
     }
 
     /// Begins the span of a read within a reconcile. Other reads have none.
-    pub fn read<B>(request: &mut Request<B>, to: &Destination) -> Self {
+    pub fn read<B>(request: &mut Request<B>, to: &Uri) -> Self {
         Traced(if Span::current().is_none() { Span::none() } else { begin(request, to) })
     }
 
@@ -79,7 +62,7 @@ impl Drop for Traced {
 }
 
 /// Begins a span for the request. Its parent is the span that the request carries, or else the current one.
-fn begin<B>(request: &mut Request<B>, to: &Destination) -> Span {
+fn begin<B>(request: &mut Request<B>, to: &Uri) -> Span {
     let parent: Option<SpanRef> = request.extensions_mut().remove();
     let (method, uri) = (request.method(), request.uri());
     // Without an exporter, no value of the span is computed.
@@ -87,16 +70,16 @@ fn begin<B>(request: &mut Request<B>, to: &Destination) -> Span {
     let span = info_span!(
         target: spans::TARGET,
         "request",
-        otel.name = route.name,
+        otel.name = route.0,
         otel.kind = "client",
         http.request.method = method.as_str(),
         http.response.status_code = Empty,
         error.type = Empty,
         url.path = uri.path(),
-        url.template = route.template,
-        url.full = [&*to.base, uri.path_and_query().map_or("/", PathAndQuery::as_str)].concat(),
-        server.address = &*to.host,
-        server.port = i64::from(to.port),
+        url.template = route.1,
+        url.full = [&*shown(to), uri.path_and_query().map_or("/", PathAndQuery::as_str)].concat(),
+        server.address = host_and_port(to).0,
+        server.port = i64::from(host_and_port(to).1),
     );
     if let Some(parent) = parent {
         parent.adopt(&span);
@@ -105,16 +88,8 @@ fn begin<B>(request: &mut Request<B>, to: &Destination) -> Span {
     span
 }
 
-/// The kind of a request, without the name of an object.
-#[derive(Debug, Eq, PartialEq)]
-struct Route {
-    /// A verb and a resource of the API.
-    name: String,
-    /// The path with placeholders.
-    template: String,
-}
-
-fn route(method: &Method, path: &str) -> Route {
+/// The kind of a request, without the name of an object: a verb and a resource of the API, and the path with placeholders.
+fn route(method: &Method, path: &str) -> (String, String) {
     let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let mut resource_index = if parts.first() == Some(&"api") { 2 } else { 3 };
     if parts.get(resource_index) == Some(&"namespaces") && parts.len() > resource_index + 2 {
@@ -139,7 +114,7 @@ fn route(method: &Method, path: &str) -> Route {
         Method::DELETE => "delete",
         ref other => other.as_str(),
     };
-    Route { name: format!("{verb} {resource}"), template: format!("/{}", parts.join("/")) }
+    (format!("{verb} {resource}"), format!("/{}", parts.join("/")))
 }
 
 #[cfg(test)]
@@ -166,8 +141,7 @@ mod tests {
             (Method::GET, "/api/v1/namespaces/a", "get namespaces", "/api/v1/namespaces/{name}"),
             (Method::GET, "/version", "list /version", "/version"),
         ] {
-            let expected = Route { name: name.to_owned(), template: template.to_owned() };
-            assert_eq!(route(&method, path), expected, "{path}");
+            assert_eq!(route(&method, path), (name.to_owned(), template.to_owned()), "{path}");
         }
     }
 
@@ -179,8 +153,8 @@ mod tests {
             ("https://[::1]:6443", "::1", 6443, "https://[::1]:6443"),
             ("https://user:password@host:6443/a?b=c", "host", 6443, "https://host:6443/a"),
         ] {
-            let to = Destination::new(&url.parse().unwrap());
-            assert_eq!((&*to.host, to.port, &*to.base), (host, port, base), "{url}");
+            let to = url.parse().unwrap();
+            assert_eq!((host_and_port(&to), &*shown(&to)), ((host, port), base), "{url}");
         }
     }
 }

@@ -12,7 +12,7 @@ use kube::{
 use leadership::{Leadership, answer::Proof};
 use tracing::warn;
 
-use super::traced::{Destination, Traced};
+use super::traced::Traced;
 use crate::{
     fair::{FairSemaphore, HELD_PER_FREE},
     text::{in_full, in_words},
@@ -32,12 +32,13 @@ pub enum Answer {
     Done(Bytes),
     /// It was rejected for certain.
     Rejected(Box<Status>),
-    /// The API server returned an error, and the write may or may not take effect.
-    Unclear(Box<Status>),
-    /// There is no answer, and the write may or may not take effect; why.
-    Unknown(String),
-    /// No byte of it left this process, so it cannot take effect; why.
-    NotSent(String),
+    /// There is no answer, or one that proves nothing.
+    Failed {
+        /// Why.
+        error: String,
+        /// Whether the write may still take effect. Otherwise no byte of it left this process.
+        may_land: bool,
+    },
     /// It was not sent, because this process does not lead.
     NotLeading,
 }
@@ -47,8 +48,8 @@ impl Answer {
     pub fn error(&self) -> Option<String> {
         match self {
             Answer::Done(..) | Answer::NotLeading => None,
-            Answer::Rejected(status) | Answer::Unclear(status) => Some(in_words(status)),
-            Answer::Unknown(error) | Answer::NotSent(error) => Some(error.clone()),
+            Answer::Rejected(status) => Some(in_words(status)),
+            Answer::Failed { error, .. } => Some(error.clone()),
         }
     }
 }
@@ -59,8 +60,8 @@ impl From<Response<Bytes>> for Answer {
         match Proof::of(code, response.body()) {
             Proof::Done => Answer::Done(response.into_body()),
             Proof::Rejected(status) => Answer::Rejected(status),
-            Proof::Unclear(status) => Answer::Unclear(status),
-            Proof::Unknown => Answer::Unknown(format!("{code} without a reason")),
+            Proof::Unclear(status) => Answer::Failed { error: in_words(&status), may_land: true },
+            Proof::Unknown => Answer::Failed { error: format!("{code} without a reason"), may_land: true },
         }
     }
 }
@@ -69,7 +70,7 @@ impl From<Response<Bytes>> for Answer {
 #[derive(Clone)]
 pub struct Writer {
     client: Client,
-    to: Destination,
+    url: Uri,
     leadership: Leadership,
     slots: FairSemaphore,
 }
@@ -77,7 +78,7 @@ pub struct Writer {
 impl Writer {
     /// Writes through `client`, which talks to the API server at `url`, while `leadership` lasts.
     pub fn new(client: Client, url: &Uri, leadership: Leadership) -> Self {
-        Writer { client, to: Destination::new(url), leadership, slots: FairSemaphore::new(WRITES_AT_ONCE) }
+        Writer { client, url: url.clone(), leadership, slots: FairSemaphore::new(WRITES_AT_ONCE) }
     }
 
     /// Sends a write to an object in `namespace` once, and returns what its answer proves. The write ends, here and on the API server,
@@ -94,14 +95,14 @@ impl Writer {
             Ok(request) => request,
             Err(error) => {
                 warn!(%error, "cannot build a request");
-                return Answer::NotSent(format!("cannot build the request: {error}"));
+                return Answer::Failed { error: format!("cannot build the request: {error}"), may_land: false };
             }
         };
         let Some(write) = self.leadership.begin_write() else {
             return Answer::NotLeading;
         };
         let mut request = request.map(Body::from);
-        let traced = Traced::write(&mut request, &self.to);
+        let traced = Traced::write(&mut request, &self.url);
         match write.send(&self.client, request).await {
             Ok(response) => {
                 let code = response.status().as_u16();
@@ -113,7 +114,7 @@ impl Writer {
                 let kind = if unanswered.source.is_some() { "transport" } else { "timeout" };
                 let error = unanswered.source.as_ref().map_or_else(|| unanswered.to_string(), |source| in_full(source));
                 traced.failed(kind, &error);
-                if unanswered.has_left { Answer::Unknown(error) } else { Answer::NotSent(error) }
+                Answer::Failed { error, may_land: unanswered.has_left }
             }
         }
     }

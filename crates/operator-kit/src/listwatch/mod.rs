@@ -102,18 +102,23 @@ where
 
 /// Watches from `version` on until the watch ends, and updates `version`. When the watch has lived for [`STEADY`], the failures are over,
 /// unless watches were silent.
-async fn watch<T>(
+async fn watch<T: Watched>(
     reader: &Reader,
     source: &Source,
     version: &mut u64,
     sink: &mut impl FnMut(Change<T>),
     backoff: &mut WatchBackoff<'_>,
-) -> Result<(), ReadError>
-where
-    T: Watched,
-{
-    let events = ask(reader, source, *version).await?;
-    let mut following = pin!(follow(events, source, version, sink));
+) -> Result<(), ReadError> {
+    let mut params = WatchParams { timeout: Some(WATCH_SECONDS), ..WatchParams::default() };
+    params.label_selector = source.labels.clone();
+    let (request, from) = (Request::new(source.path.as_str()), version.to_string());
+    let request =
+        if source.metadata_only { request.watch_metadata(&params, &from) } else { request.watch(&params, &from) };
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    let Ok(events) = tokio::time::timeout(BEGIN_TIMEOUT, events(reader, request)).await else {
+        return Err(ReadError::Timeout(BEGIN_TIMEOUT));
+    };
+    let mut following = pin!(follow(events?, source, version, sink));
     if let Ok(end) = tokio::time::timeout(STEADY, following.as_mut()).await {
         return end;
     }
@@ -123,42 +128,20 @@ where
     following.await
 }
 
-/// Requests a watch from `version` on.
-async fn ask<T: Watched>(
-    reader: &Reader,
-    source: &Source,
-    version: u64,
-) -> Result<impl Stream<Item = kube::Result<WatchEvent<T>>> + Unpin + use<T>, ReadError> {
-    let request = Request::new(source.path.as_str());
-    let mut params = WatchParams { timeout: Some(WATCH_SECONDS), ..WatchParams::default() };
-    params.label_selector = source.labels.clone();
-    let from = version.to_string();
-    let request =
-        if source.metadata_only { request.watch_metadata(&params, &from) } else { request.watch(&params, &from) };
-    let request = request.map_err(kube::Error::BuildRequest)?;
-    match tokio::time::timeout(BEGIN_TIMEOUT, events(reader, request)).await {
-        Ok(answer) => Ok(answer?),
-        Err(_) => Err(ReadError::Timeout(BEGIN_TIMEOUT)),
-    }
-}
-
 /// Passes on the events of a watch until it ends.
-async fn follow<T>(
+async fn follow<T: Watched>(
     mut events: impl Stream<Item = kube::Result<WatchEvent<T>>> + Unpin,
     source: &Source,
     version: &mut u64,
     sink: &mut impl FnMut(Change<T>),
-) -> Result<(), ReadError>
-where
-    T: Watched,
-{
+) -> Result<(), ReadError> {
     loop {
         let event = match tokio::time::timeout(SILENCE_TIMEOUT, events.next()).await {
             Err(_) => return Err(ReadError::Timeout(SILENCE_TIMEOUT)),
             Ok(None) => return Ok(()),
             Ok(Some(event)) => event?,
         };
-        let (change, event_version) = match event {
+        let (object, change) = match event {
             WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
             WatchEvent::Bookmark(bookmark) => {
                 let event_version = meta::version(&bookmark.metadata.resource_version);
@@ -166,21 +149,16 @@ where
                 sink(Change::Progress(event_version));
                 continue;
             }
-            WatchEvent::Deleted(object) => {
-                let event_version = object.version();
-                (Change::Deleted(object), event_version)
-            }
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                let event_version = object.version();
-                (Change::Applied(object), event_version)
-            }
+            WatchEvent::Deleted(object) => (object, Change::Deleted as fn(T) -> Change<T>),
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, Change::Applied as _),
         };
+        let event_version = object.version();
         if (source.is_stale)(event_version, *version) {
             debug!(resource = source.what, version = event_version, "dropped a replayed event");
             continue;
         }
         *version = event_version.max(*version);
-        sink(change);
+        sink(change(object));
     }
 }
 

@@ -36,10 +36,8 @@ pub struct Access {
     pub path: &'static str,
 }
 
-const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long a request may wait for its lookup to begin.
-const TURN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a request may wait for its lookup to begin, and then for its end.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a positive answer is cached: a revoked token may still be used for this time.
 const ALLOWED: SignedDuration = SignedDuration::from_secs(60);
@@ -175,9 +173,9 @@ impl Gate {
             return Err(Rejection::Busy);
         }
         let turn = self.turns[usize::from(is_known)].acquire();
-        let _turn = timeout(TURN_TIMEOUT, turn).await.map_err(|_| Rejection::NotAnswered)?;
+        let _turn = timeout(TIMEOUT, turn).await.map_err(|_| Rejection::NotAnswered)?;
         let path = self.access.path;
-        let (rejection, cause) = match timeout(LOOKUP_TIMEOUT, self.ask(token)).await {
+        let (rejection, cause) = match timeout(TIMEOUT, self.ask(token)).await {
             Ok(Ok(answer)) => {
                 if lock(&self.logged).forget() {
                     info!("requests for {path} can be authenticated again");
@@ -188,7 +186,7 @@ impl Gate {
                 kube::Error::Api(status) if matches!(status.code, 401 | 403) => (Rejection::NotAsked, in_full(&error)),
                 _ => (Rejection::NotAnswered, in_full(&error)),
             },
-            Err(_) => (Rejection::NotAnswered, format!("no answer within {} s", LOOKUP_TIMEOUT.as_secs())),
+            Err(_) => (Rejection::NotAnswered, format!("no answer within {} s", TIMEOUT.as_secs())),
         };
         // The cause goes to the log only: an unauthenticated caller must not see it.
         let failure = format!("cannot authenticate requests for {path}: {rejection}: {cause}");

@@ -10,13 +10,11 @@ mod metrics;
 mod probes;
 mod tls;
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use axum::Router;
 use clap::{ArgAction, Args};
 use kube::Client;
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
-use tokio_rustls::rustls::ServerConfig;
+use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -101,26 +99,18 @@ impl Servers {
         telemetry: (Metrics, Level),
         stop: CancellationToken,
     ) -> Result<Self, ServeError> {
+        let (metrics, level) = telemetry;
         let mut servers = Servers { stop, tasks: JoinSet::new(), probes: None, metrics: None };
         let probes = bind("--health-probe-bind-address", &options.probes, PROBES_WAITING).await?;
         if let Some((listener, address)) = probes {
             info!(%address, "serving health probes");
             servers.probes = Some(address);
-            servers.serve(listener, None, probes::router(health), Duration::ZERO);
+            let serving =
+                connections::serve(listener, None, probes::router(health), Duration::ZERO, servers.stop.clone());
+            servers.tasks.spawn(serving);
         }
-        servers.start_metrics(options, env, reviews, telemetry).await?;
-        Ok(servers)
-    }
-
-    async fn start_metrics(
-        &mut self,
-        options: Options,
-        env: Env,
-        reviews: Client,
-        (metrics, level): (Metrics, Level),
-    ) -> Result<(), ServeError> {
         let Some((listener, address)) = bind("--metrics-bind-address", &options.metrics, METRICS_WAITING).await? else {
-            return Ok(());
+            return Ok(servers);
         };
         let tls = match (&options.certificate, options.is_secure) {
             (Some(_), false) => {
@@ -130,31 +120,21 @@ impl Servers {
             (None, false) => None,
             (Some(folder), true) => {
                 let (files, tls) = Files::open(folder).map_err(ServeError::Certificate)?;
-                self.tasks.spawn(files.keep_fresh(self.stop.clone()));
+                servers.tasks.spawn(files.keep_fresh(servers.stop.clone()));
                 Some(tls)
             }
             (None, true) => Some(watch::channel(tls::self_signed().map_err(ServeError::Certificate)?).1),
         };
         info!(%address, secure = options.is_secure, "serving metrics");
-        self.metrics = Some(address);
+        servers.metrics = Some(address);
         let gate = tls.as_ref().map(|_| Gate::new(metrics::ACCESS, reviews.clone(), env.clone()));
         let mut router = metrics::router(metrics, gate);
         // Not without authentication: anyone could flood the log.
         if tls.is_some() {
             router = router.merge(log_level::router(level, reviews, env));
         }
-        self.serve(listener, tls, router, METRICS_INTERVAL);
-        Ok(())
-    }
-
-    fn serve(
-        &mut self,
-        listener: TcpListener,
-        tls: Option<watch::Receiver<Arc<ServerConfig>>>,
-        router: Router,
-        interval: Duration,
-    ) {
-        self.tasks.spawn(connections::serve(listener, tls, router, interval, self.stop.clone()));
+        servers.tasks.spawn(connections::serve(listener, tls, router, METRICS_INTERVAL, servers.stop.clone()));
+        Ok(servers)
     }
 
     /// Serves until `stop`. Then accepts no more connections, and finishes open ones within a bounded time.

@@ -203,7 +203,7 @@ async fn concurrent_requests_share_one_failed_review() {
     let start = Instant::now();
     let all = join_all((0..30).map(|_| admit(&gate, "alice"))).await;
     assert!(all.iter().all(|answer| *answer == Err(Rejection::NotAnswered)), "{all:?}");
-    assert_eq!((reviewer.reviews(), start.elapsed()), (1, LOOKUP_TIMEOUT));
+    assert_eq!((reviewer.reviews(), start.elapsed()), (1, TIMEOUT));
 }
 
 #[tokio::test(start_paused = true)]
@@ -223,7 +223,7 @@ async fn a_hanging_api_server_delays_requests_only_briefly() {
     let start = Instant::now();
     let names: Vec<String> = (0..100).map(|number| format!("user-{number}")).collect();
     let all = join_all(names.iter().map(|name| admit(&gate, name))).await;
-    assert!(start.elapsed() <= TURN_TIMEOUT + LOOKUP_TIMEOUT + Duration::from_millis(10), "{:?}", start.elapsed());
+    assert!(start.elapsed() <= TIMEOUT * 2 + Duration::from_millis(10), "{:?}", start.elapsed());
     let failed = |with: Rejection| all.iter().filter(|result| **result == Err(with.clone())).count();
     assert_eq!((failed(Rejection::NotAnswered), failed(Rejection::Busy)), (20, 80));
     assert!(reviewer.reviews() <= 2, "one review at a time: {}", reviewer.reviews());
