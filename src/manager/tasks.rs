@@ -66,7 +66,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Starts a controller.
+    /// Starts a task that cannot fail, such as a controller.
     pub fn start(&mut self, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
         self.start_fallible(name, async {
             work.await;

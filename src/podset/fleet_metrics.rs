@@ -16,10 +16,10 @@ use prometheus_client::{
 };
 
 use super::{
+    conditions,
     observe::{Caches, Seen, Set},
     restart_backoff,
     status::{self, REASONS},
-    stored,
 };
 use crate::api::condition;
 use leadership::env::Env;
@@ -165,7 +165,7 @@ impl FleetMetrics {
             let desired = if set.is_deleting { 0 } else { spans::count(set.replicas()) };
             let reason = reason(set);
             by_reason.iter_mut().filter(|(counted, _)| *counted == reason).for_each(|(_, count)| *count += 1);
-            figures.refused += i64::from(stored::holds(&set.status, condition::REPLICA_FAILURE));
+            figures.refused += i64::from(conditions::holds(&set.status, condition::REPLICA_FAILURE));
             figures.desired += desired;
             figures.available += current;
             figures.ready += ready;
@@ -198,17 +198,17 @@ impl FleetMetrics {
 /// Whether the status says that the set matches its spec. This is not enough, because a leader that hangs does not update it.
 fn says_converged(set: &Set) -> bool {
     let is_current = set.status.observed_generation == Some(set.generation);
-    !set.is_deleting && set.wanted.is_ok() && is_current && stored::holds(&set.status, condition::READY)
+    !set.is_deleting && set.wanted.is_ok() && is_current && conditions::holds(&set.status, condition::READY)
 }
 
 /// When the set became not Ready, according to its status.
 fn unready_since(set: &Set) -> Option<Timestamp> {
-    let ready = stored::find(&set.status, condition::READY)?;
+    let ready = conditions::find(&set.status, condition::READY)?;
     (ready.status != "True").then_some(ready.last_transition_time.0)
 }
 
 fn reason(set: &Set) -> &'static str {
-    let stored = stored::ready_reason(&set.status);
+    let stored = conditions::ready_reason(&set.status);
     REASONS.into_iter().find(|reason| *reason == stored).unwrap_or(UNKNOWN)
 }
 

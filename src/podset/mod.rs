@@ -10,16 +10,18 @@
 //! Where to find what:
 //!
 //! - **N is enforced** in [`count::Count::missing`]: every pod that may live counts. [`promise`] states the promise and lists its rules.
-//! - **Leadership is checked** in [`operator_kit::client::Writer`], for each request, and again where its bytes leave
+//! - **Leadership is checked** in [`leadership::Leadership::begin_write`], for each request, and again just before its bytes leave
 //!   (`crates/leadership/src/gate.rs`). Nothing in this folder checks it.
 //! - **A new leader reads first**: [`takeover`] lists a namespace before the first write there.
 //! - **A set is read before creates** if it may be gone: [`plan::Plan::creates_in_doubt`].
 //! - **A status is updated** in [`report::report`]: [`status`] makes its content, and [`operator_kit::pace`] decides when it is written.
+//!   [`pass`] makes the same comparison to decide whether a namespace must be read first.
 //! - **Pods that keep finishing** are replaced with backoff: [`restart_backoff`].
 //! - **The state of a set** between two passes: [`set_state`].
 
 pub mod act;
 mod compact_time;
+pub mod conditions;
 mod context;
 pub mod count;
 pub mod events;
@@ -40,7 +42,6 @@ pub mod restart_backoff;
 pub mod revision;
 pub mod set_state;
 pub mod status;
-pub mod stored;
 pub mod takeover;
 #[cfg(test)]
 mod testing;
@@ -150,7 +151,7 @@ impl Controller for PodSetController {
         let Some(after) = lock(&self.context.observed).sets.get(key).filter(|after| after.uid == set.uid) else {
             return next;
         };
-        if stored::holds(&after.status, condition::READY) {
+        if conditions::holds(&after.status, condition::READY) {
             state.trace_link.answered(after.status.observed_generation.unwrap_or_default());
         }
         lock(&self.context.states).insert(set.uid.clone(), state);

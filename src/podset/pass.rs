@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use tracing::{Span, field, info_span, warn};
 
 use super::{
-    act,
+    act, conditions,
     context::Context,
     count::Count,
     names::Names,
@@ -14,7 +14,6 @@ use super::{
     plan::{self, Hold, Input, Plan, soonest},
     report,
     set_state::SetState,
-    stored,
     takeover::TakeOver,
 };
 use operator_kit::{
@@ -34,7 +33,7 @@ const READ_RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_se
 const ROOM_RETRY: SignedDuration = SignedDuration::from_millis(500);
 
 /// While deletes are rejected, the set tries other pods for this long before it reports.
-const SHORT: SignedDuration = SignedDuration::from_secs(4);
+const TRY_OTHERS_FOR: SignedDuration = SignedDuration::from_secs(4);
 
 /// One pass over one set.
 pub struct Pass<'a> {
@@ -52,7 +51,7 @@ pub struct Pass<'a> {
 enum Needed {
     /// The sets and pods of the namespace: the set was not read in this term, or the cache may have forgotten pods of it.
     Namespace,
-    /// The set: it may be gone (`None`), or its template of this many bytes is not in the cache (`Some`).
+    /// The set: it may be gone (`None`), or its template is not in the cache (`Some`: the bytes to reserve for it and for the pods).
     Set(Option<usize>),
 }
 
@@ -154,15 +153,17 @@ impl Pass<'_> {
     /// included.
     fn must_read_first(&self, view: &View, plan: &Plan, state: &SetState, known: Option<&ReadSet>) -> Option<Needed> {
         let Context { env, rules, .. } = self.context;
-        let is_reported = || stored::is_same(&view.set.status, &(rules.status)(view, plan, state, env.clock.wall()));
+        let is_reported =
+            || conditions::is_same(&view.set.status, &(rules.status)(view, plan, state, env.clock.wall()));
         if view.is_unread && (plan.has_work() || !is_reported()) {
             return Some(Needed::Namespace);
         }
         let bytes = act::bytes_to_read(&view.set, plan);
-        let is_known = match known {
-            Some(known) => bytes.is_none() || known.has_template(&view.set, bytes),
+        let is_known = match (known, bytes) {
+            (Some(known), Some(bytes)) => known.has_template(&view.set, bytes),
+            (Some(_), None) => true,
             // The watch of pods may be ahead of the watch of sets: pods may be gone because their set was deleted.
-            None => bytes.is_none() && !plan.creates_in_doubt(&view.set, state),
+            (None, bytes) => bytes.is_none() && !plan.creates_in_doubt(&view.set, state),
         };
         (!is_known).then_some(Needed::Set(bytes))
     }
@@ -212,7 +213,7 @@ impl Pass<'_> {
         // If a delete was rejected, try other pods before reporting, but for a few seconds only. No status is reported for a set that must
         // be read: its spec may have changed while this plan was carried out.
         let since = *state.reports.silent_since.get_or_insert(began);
-        let is_quick = self.context.env.now().duration_since(since) < SHORT;
+        let is_quick = self.context.env.now().duration_since(since) < TRY_OTHERS_FOR;
         let tries_others = is_rejected && after.tries_more_deletes(state);
         if view.is_unread || (tries_others && is_quick) {
             report::settle(&after, state);
@@ -224,9 +225,9 @@ impl Pass<'_> {
 
 impl ReadSet {
     /// Whether this is the template of this set, and no more bytes are needed than were reserved.
-    fn has_template(&self, set: &Set, bytes: Option<usize>) -> bool {
+    fn has_template(&self, set: &Set, bytes: usize) -> bool {
         let is_current = |read: &Set| read.uid == set.uid && read.generation == set.generation;
-        self.set.as_ref().is_some_and(is_current) && bytes <= self.bytes
+        self.set.as_ref().is_some_and(is_current) && self.bytes.is_some_and(|reserved| bytes <= reserved)
     }
 }
 

@@ -201,8 +201,7 @@ impl Input<'_> {
         let certain = view.pods.iter().filter(|seen| seen.is_certain());
         let (strays, candidates): (Vec<&Seen>, Vec<&Seen>) =
             certain.partition(|seen| state.fates.strays.contains_key(&seen.pod.uid));
-        let mut left =
-            count.surplus().saturating_sub(strays.into_iter().filter(|seen| self.is_deletable(seen)).count());
+        let mut left = count.surplus().saturating_sub(strays.into_iter().filter(|seen| self.may_go(seen)).count());
         if left == 0 {
             return Vec::new();
         }
@@ -211,14 +210,14 @@ impl Input<'_> {
             if left == 0 {
                 break;
             }
-            left -= usize::from(self.is_deletable(seen));
+            left -= usize::from(self.may_go(seen));
             victims.push(self.deletion(seen, Why::Surplus));
         }
         victims
     }
 
     /// Whether a delete of this pod may be sent now, or may still take effect.
-    fn is_deletable(&self, seen: &Seen) -> bool {
+    fn may_go(&self, seen: &Seen) -> bool {
         let Pod { uid, version, .. } = &*seen.pod;
         let Input { state, now, .. } = self;
         state.retry.rejected.waits_until(uid, *version, *now).is_none() || state.fates.is_going(uid)
@@ -229,7 +228,7 @@ impl Input<'_> {
         self.view.set.waits_for_termination() && seen.pod.node.is_none()
     }
 
-    /// The live pods whose delete was rejected, if any pod is surplus, or these are to be replaced.
+    /// The live pods whose delete was rejected and that must still go: all of them if there are surplus pods, otherwise those to replace.
     fn undeletable(&self, count: Count, wanted: &Wanted) -> impl Iterator<Item = Uid> {
         let Input { view, state, .. } = *self;
         // Once enough pods have the new template, the partition wants the others to stay.

@@ -31,7 +31,7 @@
 //! | A name is not reused for [`CacheRules::quarantine`] after its pod ended | Two leaders create the same pod under two indices | `observe/pods.rs` | A2 |
 //! | A write ends before its sender's term ([`operator_kit::client::Writer`]) | A request of a former leader takes effect | `crates/operator-kit/src/client/writer.rs`, `crates/leadership/src/term.rs` | A3 |
 //! | A new leader reads before its first write ([`Rules::reads_first`]) | The watch of a standby had stalled | `pass.rs`, `takeover.rs` | A4 |
-//! | The take-over reads all pods, labelled or not ([`Rules::taken_over`]) | A pod lost the watched label while nobody watched | `takeover.rs` | A7 |
+//! | The take-over reads all pods, labelled or not ([`Rules::take_over_selector`]) | A pod lost the watched label while nobody watched | `takeover.rs` | A7 |
 //! | A status acknowledges a generation when the surplus is gone ([`Rules::status`]) | More pods live than the acknowledged generation allows | `report.rs`, `pass.rs` | `attacks/statuses.rs` |
 //! | A status names the version for which it was made ([`Rules::status_version`]) | An old status replaces a newer one, or lands on another set of the name | `report.rs` | `attacks/statuses.rs` |
 //! | An older state changes nothing ([`CacheRules::is_stale`]) | A late event brings back an old N or a dead pod | `crates/operator-kit/src/listwatch/mod.rs`, `observe/` | A5 |
@@ -75,7 +75,7 @@ pub struct Rules {
     /// Whether a set that may be older than the term is read before its first write.
     pub reads_first: bool,
     /// The label selector of the list of pods at take-over; `None`: all pods.
-    pub taken_over: Option<&'static str>,
+    pub take_over_selector: Option<&'static str>,
     /// The status of a set, with the generation that it acknowledges.
     pub status: fn(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> PodSetStatus,
     /// The resourceVersion that the set must have when a status that was made for this version is applied.
@@ -99,7 +99,7 @@ impl Default for Rules {
             name: names::pod_name,
             forgets_unknown: false,
             reads_first: true,
-            taken_over: None,
+            take_over_selector: None,
             status: status::status,
             status_version: Some,
             is_ours: |pod, set| pod.owner.as_ref() == Some(set),

@@ -61,9 +61,8 @@ impl RejectedDeletes {
         is_new
     }
 
-    /// The delete of this pod was rejected, but may still take effect, and until then no other pod is deleted in its place. Once the delays
-    /// are at their limit, the next try waits until that is over, and the longest delay after it. Otherwise the tries would never let
-    /// another pod go.
+    /// The delete of this pod may still take effect, so no other pod is deleted in its place until the quarantine is over. Once the delay is
+    /// at its limit, the next try waits longer by the quarantine. In that time another pod can be deleted.
     pub fn leave_time_for_others(&mut self, uid: &Uid, quarantine: SignedDuration) {
         let (_, longest) = BACKOFF;
         if let Some(rejection) = self.by_uid.get_mut(uid).filter(|rejection| rejection.wait >= longest) {

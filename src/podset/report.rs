@@ -8,13 +8,14 @@ use tracing::{Span, info, record_all, warn};
 
 use super::{
     act::Done,
+    conditions,
     context::Context,
     events::{self, Event},
     observe::{Set, View},
     plan::{Hold, Plan, Rollout},
     rejection::{Rejection, RejectionKind},
     set_state::{Burst, SetState, Stage},
-    status, stored,
+    status,
 };
 use crate::api::{PodSet, PodSetStatus, condition};
 use operator_kit::{
@@ -151,7 +152,7 @@ pub async fn report(
     let mut events = Vec::from_iter(rollout_event(set, plan, &new, state));
     let is_settled = plan.create.is_empty() && !plan.tries_more_deletes(state) && plan.prepare.is_none();
     // The condition FailedDelete comes with its event, even if other deletes go on.
-    if is_settled || stored::message(&new, condition::REPLICA_FAILURE, status::FAILED_DELETE).is_some() {
+    if is_settled || conditions::message(&new, condition::REPLICA_FAILURE, status::FAILED_DELETE).is_some() {
         let rejected = state.retry.rejected.take_event(set.reports_failure(status::FAILED_DELETE));
         events.extend(rejected.map(|message| events::deletes_rejected(&message)));
     }
@@ -159,7 +160,7 @@ pub async fn report(
         events.extend(due_events(view, plan, &new, state));
     }
     context.recorder.record(set, events);
-    if stored::is_same(&set.status, &new) {
+    if conditions::is_same(&set.status, &new) {
         state.reports.pace.up_to_date();
         return Ok(None);
     }
@@ -175,7 +176,7 @@ pub async fn report(
 
 /// Whether a rollout is in progress, and no more pods are available with its template than the stored status says.
 fn is_within_step(stored: &PodSetStatus, new: &PodSetStatus, plan: &Plan) -> bool {
-    let is_rolling = |status: &PodSetStatus| stored::ready_reason(status) == status::ROLLING;
+    let is_rolling = |status: &PodSetStatus| conditions::ready_reason(status) == status::ROLLING;
     let said = |status: &PodSetStatus| {
         (status.updated_available_replicas, status.observed_generation, status.update_revision.clone())
     };
@@ -187,7 +188,7 @@ fn rollout_event(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetStat
     let revision = new.update_revision.as_ref()?;
     let is_complete = new.current_revision.as_ref() == Some(revision);
     let is_same = set.status.update_revision.as_ref() == Some(revision);
-    let reason = stored::ready_reason(&set.status);
+    let reason = conditions::ready_reason(&set.status);
     let is_rolling = [status::ROLLING, status::LATE].contains(&reason);
     let (stage, was_announced) = match plan.rollout {
         _ if plan.is_late => (Stage::Stalled, is_same && reason == status::LATE),
@@ -213,17 +214,17 @@ fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState
     let burst = state.reports.burst.take_if(is_over);
     let ended = state.reports.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
     let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::work_done(&burst, live)).collect();
-    let stored_create = stored::message(&set.status, condition::REPLICA_FAILURE, status::FAILED_CREATE);
+    let stored_create = conditions::message(&set.status, condition::REPLICA_FAILURE, status::FAILED_CREATE);
     let rejected = state.reports.rejected_create.as_ref();
     due.extend(
         rejected
             .and_then(|now| events::creates_rejected(now, state.reports.announced_rejection.as_ref(), stored_create)),
     );
     state.reports.announced_rejection = state.reports.rejected_create.clone();
-    let failing = stored::message(new, condition::RECONCILING, status::BACKING_OFF);
+    let failing = conditions::message(new, condition::RECONCILING, status::BACKING_OFF);
     if let Some(failing) = failing {
         let is_announced = state.reports.announced_failing
-            || stored::message(&set.status, condition::RECONCILING, status::BACKING_OFF).is_some();
+            || conditions::message(&set.status, condition::RECONCILING, status::BACKING_OFF).is_some();
         due.extend((!is_announced).then(|| events::pods_failing(failing)));
         state.reports.announced_failing = true;
     } else {
@@ -250,7 +251,7 @@ async fn write_status(
     let applied = statuses::apply::<PodSet, Set>(&context.clients, &set.key, &set.uid, version, &new).await;
     match applied {
         Applied::Written(mut stored) => {
-            stored::share_pod_names(&new, &mut stored.status);
+            conditions::share_pod_names(&new, &mut stored.status);
             state.reports.pace.written(generation, at);
             context.set_answered(set, Some(*stored));
             Ok(None)

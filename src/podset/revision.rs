@@ -69,7 +69,7 @@ pub struct Update {
 }
 
 impl Update {
-    /// As in a spec with so many replicas.
+    /// Reads the update settings of a spec, and computes percentages from `replicas`.
     pub fn new(spec: &PodSetSpec, replicas: usize) -> Self {
         let rolling = &spec.update_strategy.rolling_update;
         let is_rolling = spec.update_strategy.type_ == UpdateStrategyType::RollingUpdate;

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::Timestamp;
 
 use super::{
+    conditions,
     count::Count,
     observe::{Phase, Pod, Seen, View},
     plan::{Hold, Plan, Rollout},
@@ -12,7 +13,6 @@ use super::{
     rejection::{Rejection, RejectionKind},
     restart_backoff::Replacement,
     set_state::SetState,
-    stored,
 };
 use crate::api::{PodSetStatus, condition};
 use operator_kit::statuses;
@@ -141,7 +141,7 @@ struct Described {
     others: Vec<(&'static str, &'static str, String)>,
 }
 
-/// As [`describe_state`], and Stalled if a rollout makes no progress, whatever the reason.
+/// Describes the set, and adds Stalled if the rollout makes no progress.
 fn describe(view: &View, plan: &Plan, state: &SetState, current: usize, ready: usize) -> Described {
     let mut described = describe_state(view, plan, state, current, ready);
     if plan.is_late && described.ready != INVALID {
@@ -153,7 +153,7 @@ fn describe(view: &View, plan: &Plan, state: &SetState, current: usize, ready: u
     described
 }
 
-/// The API server rejects new pods. A namespace that is being deleted does that too, but it is no failure.
+/// The conditions while the API server rejects creates; `None` while the namespace is being deleted, which is no failure.
 fn rejected_create(rejected: &Rejection) -> Option<Described> {
     let message = &rejected.message;
     match rejected.kind {
@@ -168,6 +168,7 @@ fn rejected_create(rejected: &Rejection) -> Option<Described> {
     }
 }
 
+/// Describes the set by the first of these states that applies.
 fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, ready: usize) -> Described {
     if view.set.is_deleting {
         let waiting = "waiting for the garbage collector and for finalizers".to_owned();
@@ -302,7 +303,7 @@ fn failures(pods: &[Seen], next: Option<Replacement>) -> String {
 
 /// Whether people wait for this change: Ready changes, or pods have come or gone and no more are about to.
 pub fn is_awaited(stored: &PodSetStatus, new: &PodSetStatus, is_settled: bool) -> bool {
-    stored::holds(stored, condition::READY) != stored::holds(new, condition::READY)
+    conditions::holds(stored, condition::READY) != conditions::holds(new, condition::READY)
         || (is_settled && stored.pod_names != new.pod_names)
 }
 
@@ -314,8 +315,8 @@ mod tests {
 
     use super::*;
     use crate::podset::{
+        conditions::is_same,
         set_state::Reports,
-        stored::is_same,
         testing::{self, PodBuilder},
     };
 

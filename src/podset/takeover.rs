@@ -196,16 +196,16 @@ impl Tries {
 /// Updates the caches with consistent lists of the sets and of all pods of a scope.
 async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
     list_sets(context, scope).await?;
-    let source = Source { labels: context.rules.taken_over.map(str::to_owned), ..context.pod_source(scope) };
+    let source = Source { labels: context.rules.take_over_selector.map(str::to_owned), ..context.pod_source(scope) };
     let mut known = HashSet::new();
-    let is_news = |pod: &Pod| {
+    let is_unknown = |pod: &Pod| {
         let is_known = lock(&context.observed).pods.knows(pod);
         if is_known {
             known.insert(pod.uid.clone());
         }
         !is_known && (pod.owner.is_some() || pod.is_labelled)
     };
-    let (pods, version) = listwatch::list(&context.clients.read, &source, is_news).await?;
+    let (pods, version) = listwatch::list(&context.clients.read, &source, is_unknown).await?;
     context.change_pods(None, |caches| caches.pods.apply_list(scope, pods, known, version, context.env.now()));
     Ok(())
 }
@@ -213,11 +213,11 @@ async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
 /// Updates the cache with a consistent list of the sets of a scope. Returns their UIDs.
 async fn list_sets(context: &Context, scope: &Scope) -> Result<HashSet<Uid>, ReadError> {
     let mut uids = HashSet::new();
-    let is_news = |set: &Set| {
+    let is_unknown = |set: &Set| {
         uids.insert(set.uid.clone());
         !lock(&context.observed).sets.knows(set)
     };
-    let (sets, version) = listwatch::list(&context.clients.read, &context.set_source(scope), is_news).await?;
+    let (sets, version) = listwatch::list(&context.clients.read, &context.set_source(scope), is_unknown).await?;
     context.change_sets(|cache, effects| cache.apply_list(scope, sets, &uids, version, effects));
     Ok(uids)
 }

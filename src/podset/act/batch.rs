@@ -19,7 +19,7 @@ pub const AT_ONCE: usize = WRITES_OF_A_NAMESPACE;
 /// A batch begins no request after this time. Without this limit, the status of a set whose creates take 8 s would be wrong for 30 s.
 const SENDING_TIME: SignedDuration = SignedDuration::from_secs(4);
 
-/// The results of a plan. Only [`act`](super::act) makes them, so the report contains nothing that was not tried.
+/// What a plan asked for, and what came of it. Only [`act`](super::act) makes it, so the report contains nothing that was not tried.
 #[derive(Debug, Default)]
 pub struct Done {
     /// Names of the pods that were created.

@@ -12,6 +12,7 @@ use crate::podset::{
     status,
 };
 use operator_kit::{
+    ObjectKey,
     client::Answer,
     meta::Uid,
     requests,
@@ -58,10 +59,6 @@ fn handle(
 ) -> bool {
     let Deletion { key, uid, version, why, .. } = deletion;
     let now = batch.context.env.now();
-    let may_land = matches!(deleted, Deleted::Failed { may_land: true, .. });
-    if may_land {
-        state.fates.deletes.insert(uid.clone(), now);
-    }
     match deleted {
         Deleted::Accepted(last) => {
             batch.change_pods(|pods, now| pods.delete_answered(&uid, last.map(|pod| *pod), now));
@@ -77,27 +74,22 @@ fn handle(
             }
         }
         Deleted::Gone => batch.change_pods(|pods, now| pods.gone(&uid, now)),
-        Deleted::Failed { error, .. } if !may_land || !have_failed => {
+        Deleted::Failed { error, may_land } => {
+            if may_land {
+                state.fates.deletes.insert(uid.clone(), now);
+            }
+            if may_land && have_failed {
+                // It is not the first failure. Perhaps only this pod is affected.
+                let goes_on = delay(batch, (&key, &uid, version), &error, state, done);
+                state.retry.rejected.leave_time_for_others(&uid, batch.context.rules.cache.quarantine);
+                return goes_on;
+            }
             // Perhaps a short outage, and what was not sent says nothing about the pod.
             warn!(pod = %key, error, "deleting a pod failed; trying again");
             done.has_failed = true;
             return false;
         }
-        Deleted::Rejected(_) | Deleted::Failed { .. } if !batch.context.rules.is_confined => {
-            done.has_failed = true;
-            return false;
-        }
-        // It is not the first failure. Perhaps only this pod is affected, so only this one is delayed.
-        Deleted::Rejected(error) | Deleted::Failed { error, .. } => {
-            let (rejected, what) = (&mut state.retry.rejected, "cannot delete a pod");
-            let message = batch.delay_rejected(rejected, (&key, &uid, version), &error, what);
-            if may_land {
-                rejected.leave_time_for_others(&uid, batch.context.rules.cache.quarantine);
-            }
-            done.rejected_delete = Some(message);
-            batch.change_pods(|pods, _| pods.delete_rejected(&uid));
-            return true;
-        }
+        Deleted::Rejected(error) => return delay(batch, (&key, &uid, version), &error, state, done),
         Deleted::NotLeading => return false,
     }
     state.fates.deletes.remove(&uid);
@@ -106,13 +98,24 @@ fn handle(
     true
 }
 
+/// Delays the next delete of this pod alone. Returns whether the next one may be sent.
+fn delay(batch: Batch<'_>, pod: (&ObjectKey, &Uid, u64), error: &str, state: &mut SetState, done: &mut Done) -> bool {
+    if !batch.context.rules.is_confined {
+        done.has_failed = true;
+        return false;
+    }
+    done.rejected_delete = Some(batch.delay_rejected(&mut state.retry.rejected, pod, error, "cannot delete a pod"));
+    batch.change_pods(|pods, _| pods.delete_rejected(pod.1));
+    true
+}
+
 async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
     let uid = (batch.context.rules.precondition)(&deletion.uid);
     let version = deletion.is_exact.then_some(deletion.version);
     let build = || requests::delete::<PodResource>(&deletion.key, uid.as_deref(), version);
     let rejected = |status: &Status| Deleted::Rejected(cut(&status.message, LONGEST));
-    // The result if a later read shows the pod and it is not being deleted.
-    let otherwise = match batch.context.clients.write.send(&deletion.key.namespace, build).await {
+    // The result if the read below shows that the pod stays.
+    let if_it_stays = match batch.context.clients.write.send(&deletion.key.namespace, build).await {
         Answer::Done(body) => match accepted(&body, &deletion.uid) {
             Some(deleted) => return deleted,
             None => {
@@ -134,7 +137,7 @@ async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
             batch.change_pods(|pods, now| pods.looked_up(&deletion.key, None, Some(pod), now));
             Deleted::Failed { error: "the pod has changed in the meantime".to_owned(), may_land: false }
         }
-        Ok(_) => otherwise,
+        Ok(_) => if_it_stays,
         Err(error) => Deleted::Failed { error, may_land: true },
     }
 }

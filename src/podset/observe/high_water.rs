@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use operator_kit::{ObjectKey, listwatch::Scope};
 
-/// The resourceVersion up to which each scope is known.
+/// The resourceVersion of each scope.
 #[derive(Debug, Default)]
 pub struct HighWater(HashMap<Scope, u64>);
 

@@ -48,7 +48,7 @@ pub struct View {
 }
 
 impl Caches {
-    /// Nothing is known yet.
+    /// Empty caches.
     pub fn new(rules: CacheRules) -> Self {
         Caches { rules, sets: Sets::new(rules), pods: Pods::new(rules) }
     }

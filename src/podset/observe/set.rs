@@ -11,8 +11,8 @@ use serde_json::value::RawValue;
 use crate::{
     api::{self, PodReplacementPolicy, PodSetSpec, PodSetStatus, PodTemplate, condition},
     podset::{
+        conditions,
         revision::{self, Revision, Update},
-        stored,
     },
 };
 use operator_kit::{
@@ -224,7 +224,7 @@ impl Set {
 
     /// Whether the stored status has the condition ReplicaFailure with this reason.
     pub fn reports_failure(&self, reason: &str) -> bool {
-        stored::message(&self.status, condition::REPLICA_FAILURE, reason).is_some()
+        conditions::message(&self.status, condition::REPLICA_FAILURE, reason).is_some()
     }
 
     /// Whether the stored status names the revision of the spec. If not, the template has just changed, perhaps back to a stored one, whose

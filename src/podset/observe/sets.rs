@@ -10,7 +10,7 @@ use super::{
     rules::{CacheRules, Owner},
     set::Set,
 };
-use crate::{api::PodSetStatus, podset::stored};
+use crate::{api::PodSetStatus, podset::conditions};
 use operator_kit::{
     ObjectKey, in_scope,
     interner::Interner,
@@ -131,8 +131,8 @@ impl Sets {
         }
     }
 
-    /// Takes in a state of a set. If it `is_news`, it may contain a status that another process wrote, perhaps a former leader.
-    fn upsert(&mut self, mut set: Set, is_news: bool, effects: &mut Effects) {
+    /// Takes in a state of a set. `is_from_others`: it comes from a watch or a list, so another process may have written its status.
+    fn upsert(&mut self, mut set: Set, is_from_others: bool, effects: &mut Effects) {
         let is_over = !self.contains(&set.uid) && set.version <= self.listed.at(&set.key);
         if is_over || self.gone.contains_key(&set.uid) {
             return;
@@ -146,12 +146,12 @@ impl Sets {
         }
         if former.is_none_or(|former| former.calls_for_action(&set)) {
             effects.wake.push((set.key.clone(), queue::SPEC));
-        } else if is_news && former.is_some_and(|former| former.status != set.status) {
+        } else if is_from_others && former.is_some_and(|former| former.status != set.status) {
             effects.wake.push((set.key.clone(), queue::STATUS));
         }
         if let Some(former) = former {
             effects.writers.extend(new_writer(&former.status, &set.status));
-            stored::share_pod_names(&former.status, &mut set.status);
+            conditions::share_pod_names(&former.status, &mut set.status);
             if former.uid == set.uid {
                 if set.waits_from.is_some() && former.waits_from.is_some() {
                     set.waits_from = former.waits_from;
@@ -207,7 +207,7 @@ impl Sets {
 /// The installation that wrote `new` after `former`, if one did. An old status does not count, nor does a field that somebody else added
 /// to it.
 fn new_writer(former: &PodSetStatus, new: &PodSetStatus) -> Option<Arc<str>> {
-    let is_new = former.written_by != new.written_by || !stored::is_same(former, new);
+    let is_new = former.written_by != new.written_by || !conditions::is_same(former, new);
     new.written_by.clone().filter(|_| is_new)
 }
 

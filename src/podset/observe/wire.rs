@@ -17,7 +17,7 @@ use crate::{api, podset::compact_time::CompactTime};
 /// What it costs to delete a pod, as its users see it.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// The most bytes of the UID of an owner: Kubernetes' own have 36. Any text can stand there.
+/// The longest UID of an owner that is accepted, in bytes. Kubernetes' own have 36, but a client can write any text.
 const LONGEST_UID: usize = 64;
 
 /// A pod. Only these fields are decoded.

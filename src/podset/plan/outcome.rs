@@ -79,7 +79,7 @@ pub enum Prepare {
 /// The state of the rollout of the template in the spec.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Rollout {
-    /// All pods have this template, or pods are not replaced because of their template.
+    /// All pods have this template, or the strategy is OnDelete.
     #[default]
     None,
     /// Pods are replaced, or wait for it.

@@ -58,8 +58,7 @@ impl Input<'_> {
         (self.rollout.most_updated)(most, count.updated_available, max_unavailable)
     }
 
-    /// Chooses the template of each pod to create. Those of the former template come first, so that a rejection of the new one does not keep
-    /// them.
+    /// Chooses the template of each pod to create. Those of the former template come first.
     pub(super) fn with_templates(&self, mut create: Vec<Creation>, count: Count, wanted: &Wanted) -> Vec<Creation> {
         let is_rolling = wanted.update.max_unavailable.is_some() && self.rollout.is_careful;
         let former = self.view.set.former_revision().filter(|_| is_rolling);
@@ -73,7 +72,7 @@ impl Input<'_> {
         let is_paused = wanted.update.is_paused && count.updated == 0;
         let new =
             if is_invalid || is_paused { 0 } else { self.most_updated(count, wanted).saturating_sub(count.updated) };
-        // A repeated create may already have brought a pod of the new template, so it counts as one.
+        // The former template goes to new names first, because a repeated create may already have made a pod with the new one.
         let mut old = create.len().saturating_sub(new);
         for is_repeated in [false, true] {
             let creations = create.iter_mut().filter(|creation| creation.is_repeated == is_repeated).take(old);
@@ -178,7 +177,7 @@ impl Input<'_> {
             if left == 0 || (is_available && !(self.rollout.may_delete_available)(available, least)) {
                 break;
             }
-            let counts = usize::from(self.is_deletable(seen));
+            let counts = usize::from(self.may_go(seen));
             left -= counts;
             available -= usize::from(is_available) * counts;
             outdated.push(self.deletion(seen, Why::Outdated));

@@ -65,7 +65,8 @@ async fn a7_a_pod_without_the_label_counts_and_gets_it_back() {
     assert_eq!(server.ready_pods(NS, "web").len(), 3);
     assert!(are_labelled(&server));
 
-    let labelled = Rules { taken_over: Some("app.kubernetes.io/managed-by=podset-operator"), ..Rules::default() };
+    let labelled =
+        Rules { take_over_selector: Some("app.kubernetes.io/managed-by=podset-operator"), ..Rules::default() };
     let server = a7_unwatched(labelled).await;
     assert!(exceeded_bound(&server), "the attack must succeed if the take-over lists only labelled pods");
 

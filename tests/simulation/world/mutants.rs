@@ -63,7 +63,10 @@ fn mutants() -> Vec<(&'static str, Model)> {
         ("unknown fates are forgotten", cached(CacheRules { quarantine: SignedDuration::ZERO, ..cache })),
         ("unknown fates are forgotten after 30 s", cached(CacheRules { quarantine: half_a_minute, ..cache })),
         ("time alone resolves an unknown fate", bound(Rules { forgets_unknown: true, ..podset })),
-        ("the take-over reads only labelled pods", bound(Rules { taken_over: Some(api::WATCHED_PODS), ..podset })),
+        (
+            "the take-over reads only labelled pods",
+            bound(Rules { take_over_selector: Some(api::WATCHED_PODS), ..podset }),
+        ),
         ("a generation is acknowledged at once", bound(Rules { status: acknowledge, ..podset })),
         ("a status carries no version", bound(Rules { status_version: |_| None, ..podset })),
         ("nothing is read at take-over", bound(Rules { reads_first: false, ..podset })),

@@ -125,7 +125,7 @@ impl HttpClient for Http {
 #[derive(Debug)]
 struct Logged<E> {
     exporter: E,
-    /// The time limit of an export. The gRPC exporter's own one ends with the headers of the response.
+    /// The time limit of an export. The gRPC exporter's own limit ends when the headers of the response arrive.
     limit: Duration,
     runtime: Handle,
     cause: Cause,

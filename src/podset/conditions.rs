@@ -1,4 +1,4 @@
-//! Reads stored statuses of PodSets. Pure.
+//! Reads the conditions of statuses, and compares statuses. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
