@@ -5,6 +5,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use crate::api::{PodSetStatus, condition};
 use operator_kit::statuses;
 
+/// The types of the operator's own conditions.
+const OWN: [&str; 4] = [condition::READY, condition::RECONCILING, condition::STALLED, condition::REPLICA_FAILURE];
+
+/// The own conditions that the stored status has and the applied one has not: another client also owns them, for example a restore.
+pub fn kept(stored: &PodSetStatus, applied: &PodSetStatus) -> Vec<&'static str> {
+    let is_kept = |type_: &&str| find(stored, type_).is_some() && find(applied, type_).is_none();
+    OWN.into_iter().filter(is_kept).collect()
+}
+
 /// The condition of this type, if the status has it.
 pub fn find<'a>(status: &'a PodSetStatus, type_: &str) -> Option<&'a Condition> {
     status.conditions.iter().find(|stored| stored.type_ == type_)
@@ -28,7 +37,6 @@ pub fn ready_reason(status: &PodSetStatus) -> &str {
 /// Whether two statuses are equal, apart from the writer and from conditions that others have added. Pods that terminate one after the
 /// other are no reason to write a status each time: only from and to 0.
 pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
-    const OWN: [&str; 4] = [condition::READY, condition::RECONCILING, condition::STALLED, condition::REPLICA_FAILURE];
     let others = |status: &PodSetStatus| PodSetStatus {
         terminating_replicas: status.terminating_replicas.min(1),
         conditions: Vec::new(),

@@ -251,10 +251,13 @@ async fn write_status(
     let applied = statuses::apply::<PodSet, Set>(&context.clients, &set.key, &set.uid, version, &new).await;
     match applied {
         Applied::Written(mut stored) => {
+            let kept = conditions::kept(&stored.status, &new);
+            let again = (!kept.is_empty()).then_some(at);
+            state.reports.kept.extend(kept);
             conditions::share_pod_names(&new, &mut stored.status);
             state.reports.pace.written(generation, at);
             context.set_answered(set, Some(*stored));
-            Ok(None)
+            Ok(again)
         }
         Applied::Outdated(found) => {
             state.reports.pace.written(generation, at);

@@ -131,6 +131,8 @@ pub struct Reports {
     pub stage: Option<(Arc<str>, Stage)>,
     /// When the first pass since the last report began.
     pub silent_since: Option<Timestamp>,
+    /// The types of conditions that the API server keeps although they are not applied any more.
+    pub kept: BTreeSet<&'static str>,
     /// When the status may be written again.
     pub pace: Pace,
 }

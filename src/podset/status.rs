@@ -34,6 +34,11 @@ pub fn status(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> Po
     };
     let mut conditions = vec![condition(condition::READY, READY.contains(&reason), reason, message)];
     conditions.extend(others.into_iter().map(|(type_, reason, message)| condition(type_, true, reason, message)));
+    for type_ in &state.reports.kept {
+        if conditions.iter().all(|present| present.type_ != *type_) {
+            conditions.push(condition(type_, false, "Over", String::new()));
+        }
+    }
     PodSetStatus {
         pod_names: current.iter().map(|seen| seen.pod.key.name.clone()).collect(),
         available_replicas: number(current.len()),

@@ -1,6 +1,9 @@
 //! The requests of a pass before it creates pods.
 
-use std::sync::{Mutex, OnceLock};
+use std::{
+    sync::{Mutex, OnceLock},
+    time::Duration,
+};
 
 use http::{Method, Request, Response, Uri};
 use http_body_util::BodyExt;
@@ -10,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 
 use super::*;
+use crate::api::condition;
 use crate::podset::{Parts, PodSetController, promise::Rules, testing};
 use leadership::{Leadership, env::testing::virtual_env};
 use operator_kit::{
@@ -65,7 +69,15 @@ impl Play {
                 } else if method == Method::PATCH {
                     let mut stored = read.clone();
                     stored["metadata"]["resourceVersion"] = "40".into();
-                    stored["status"] = made["status"].clone();
+                    let mut status = made["status"].clone();
+                    // Other clients own the conditions that the read shows.
+                    for kept in stored["status"]["conditions"].as_array().into_iter().flatten() {
+                        let applied = status["conditions"].as_array_mut().unwrap();
+                        if applied.iter().all(|condition| condition["type"] != kept["type"]) {
+                            applied.push(kept.clone());
+                        }
+                    }
+                    stored["status"] = status;
                     made = stored;
                 }
                 let answer = if is_read { read } else { made };
@@ -175,4 +187,23 @@ async fn a_set_without_room_for_its_template_waits_and_writes_its_status() {
     assert!(again > context.env.now() && again < context.env.now() + ROOM_RETRY * 2);
     drop(others);
     assert_eq!(play.pass().await.0[..3], ["GET web", "POST controllerrevisions", "POST pods 100000 of 1"]);
+}
+
+/// For example, a restore of a backup wrote the status.
+#[tokio::test(start_paused = true)]
+async fn a_condition_that_another_client_also_owns_becomes_false() {
+    let time = "2026-01-01T00:00:00Z";
+    let stalled =
+        json!({ "type": "Stalled", "status": "True", "reason": "Late", "message": "", "lastTransitionTime": time });
+    let mut set = stored(1, 10, 100);
+    set["status"] = json!({ "conditions": [stalled] });
+    let play = Play::new(set.clone(), set, None);
+    for _ in 0..3 {
+        play.pass().await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    let set = lock(&play.controller.context.observed).sets.get(&ObjectKey::new("default", "web")).unwrap();
+    let stalled = conditions::find(&set.status, condition::STALLED).unwrap();
+    assert_eq!((stalled.status.as_str(), stalled.reason.as_str()), ("False", "Over"));
+    assert!(!play.pass().await.0.contains(&"PATCH status".to_owned()), "nothing is left to write");
 }
