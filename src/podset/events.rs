@@ -41,28 +41,19 @@ pub fn work_done(burst: &Burst, to: usize) -> Option<Event> {
     }
 }
 
-/// The API server rejects creates: one event for each new message, apart from its numbers, because a quota tells how much of it is used. An
-/// unclear failure gets one event in all, because its message differs each time. A namespace that is being deleted gets none. `announced` is the rejection in the last event of this process, `stored` the
-/// message in the status.
+/// The API server rejects creates: one event, until a rejection tells something new. A namespace that is being deleted gets none. `announced`
+/// is the rejection in the last event of this process, `stored` the message in the status.
 pub fn creates_rejected(rejected: &Rejection, announced: Option<&Rejection>, stored: Option<&str>) -> Option<Event> {
-    let (what, ignores_message) = match rejected.kind {
-        RejectionKind::Forbidden | RejectionKind::InvalidTemplate => ("Cannot create pods", false),
-        RejectionKind::Unclear => ("Creating pods failed or got no answer", true),
+    let what = match rejected.kind {
+        RejectionKind::Forbidden | RejectionKind::InvalidTemplate => "Cannot create pods",
+        RejectionKind::Unclear => "Creating pods failed or got no answer",
         RejectionKind::NamespaceTerminating => return None,
     };
     let is_news = match announced {
-        Some(former) => {
-            former.kind != rejected.kind || (!ignores_message && !is_alike(&former.message, &rejected.message))
-        }
-        None => stored.is_none_or(|stored| !ignores_message && !is_alike(stored, &rejected.message)),
+        Some(former) => rejected.differs(former),
+        None => stored.is_none_or(|stored| !rejected.says(stored)),
     };
     is_news.then(|| warning(status::FAILED_CREATE, "Create", &format!("{what}: {}", rejected.message)))
-}
-
-/// Whether two messages differ in numbers at most.
-pub fn is_alike(a: &str, b: &str) -> bool {
-    let words = |text: &str| text.replace(|letter: char| letter.is_ascii_digit(), "");
-    words(a) == words(b)
 }
 
 /// Pods cannot be deleted, for this reason.
@@ -159,6 +150,10 @@ mod tests {
         let quota = |used: &str| Rejection { message: format!("used: pods={used}"), ..rejected_create.clone() };
         let former = quota("9");
         assert_eq!(of(&quota("12"), Some(&former)), None);
+        let invalid =
+            |n| Rejection { message: format!("containers[{n}]"), kind: RejectionKind::InvalidTemplate, generation: 1 };
+        let former = invalid(0);
+        assert!(of(&invalid(1), Some(&former)).is_some());
         assert_eq!(creates_rejected(&rejected_create, None, Some("no")), None, "a former leader reported it");
         let another = Rejection { message: "another reason".to_owned(), ..rejected_create.clone() };
         assert!(of(&rejected_create, Some(&another)).is_some());

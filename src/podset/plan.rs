@@ -53,13 +53,13 @@ pub fn plan(input: &Input) -> Plan {
         let rejected_at = retry.rejected.at(uid);
         (rejected_at.is_some() || fates.is_going(uid), rejected_at)
     });
-    match input.state.retry.waits_until(input.view.set.generation, input.now) {
-        Some(until) if plan.has_work() => {
-            let wake = soonest([plan.wake, Some(until)]);
-            let Plan { create, delete, look, relabel, prepare, .. } = Plan::default();
-            Plan { create, delete, look, relabel, prepare, hold: Hold::Failure, wake, ..plan }
-        }
-        _ => plan,
+    let Some(wait) = retry.waits(input.view.set.generation, input.now).filter(|_| plan.has_work()) else {
+        return plan;
+    };
+    plan = Plan { create: Vec::new(), prepare: None, wake: soonest([plan.wake, Some(wait.until)]), ..plan };
+    match wait.is_terminating {
+        true => Plan { hold: Hold::Blocked, ..plan },
+        false => Plan { hold: Hold::Failure, delete: Vec::new(), look: Vec::new(), relabel: Vec::new(), ..plan },
     }
 }
 

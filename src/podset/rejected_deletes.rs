@@ -48,7 +48,6 @@ impl RejectedDeletes {
         now: Timestamp,
         jittered: impl Fn(SignedDuration) -> SignedDuration,
     ) -> bool {
-        self.has_event &= !self.by_uid.is_empty();
         let former = self.message().map(str::to_owned);
         let wait = doubled(self.by_uid.get(&uid).map(|former| former.wait), BACKOFF);
         let until = now + jittered(wait);
@@ -116,13 +115,14 @@ impl RejectedDeletes {
     pub fn forget(&mut self, uid: &Uid) {
         // If the last such pod is deleted, there is nothing to report.
         if self.by_uid.remove(uid).is_some() && self.by_uid.is_empty() {
-            self.pending_event = None;
+            (self.has_event, self.pending_event) = (false, None);
         }
     }
 
     /// Forgets all other pods: they are gone, or need not be deleted any more.
     pub fn retain(&mut self, still_to_go: &BTreeSet<Uid>) {
         self.by_uid.retain(|uid, _| still_to_go.contains(uid));
+        self.has_event &= !self.by_uid.is_empty();
     }
 
     /// Why pods cannot be deleted; always the same one of several messages. `None` if no delete was rejected.
@@ -130,11 +130,16 @@ impl RejectedDeletes {
         self.by_uid.values().map(|rejection| rejection.message.as_str()).min()
     }
 
-    /// Returns the message for the event, once. If the status reports rejected deletes, a former leader has sent the event.
-    pub fn take_event(&mut self, is_reported: bool) -> Option<String> {
+    /// A former leader has sent the event.
+    pub fn inherit_event(&mut self) {
+        self.has_event = true;
+    }
+
+    /// Returns the message for the event, once.
+    pub fn take_event(&mut self) -> Option<String> {
         let message = self.pending_event.take()?;
         self.has_event = true;
-        (!is_reported).then_some(message)
+        Some(message)
     }
 }
 
@@ -186,14 +191,14 @@ mod tests {
         let mut rejected = RejectedDeletes::default();
         assert!(reject(&mut rejected, 5, after(0)));
         assert!(!reject(&mut rejected, 5, after(1)));
-        assert_eq!(rejected.take_event(false).as_deref(), Some("no"));
+        assert_eq!(rejected.take_event().as_deref(), Some("no"));
         for second in 3..9 {
             let is_new = rejected.note("b".into(), 5, "never".to_owned(), after(second), |wait| wait);
             assert_eq!(is_new, second == 3);
             assert!(!reject(&mut rejected, 5, after(second)), "two pods do not alternate their messages");
         }
         assert_eq!(
-            (rejected.take_event(false), rejected.message()),
+            (rejected.take_event(), rejected.message()),
             (None, Some("never")),
             "a message that changes causes no event"
         );
@@ -203,7 +208,7 @@ mod tests {
         rejected.forget(&"a".into());
         assert_eq!(rejected.message(), None);
         reject(&mut rejected, 5, after(9));
-        assert_eq!(rejected.take_event(false).as_deref(), Some("no"));
+        assert_eq!(rejected.take_event().as_deref(), Some("no"));
     }
 
     #[test]
@@ -212,16 +217,20 @@ mod tests {
         reject(&mut rejected, 5, after(0));
         rejected.retain(&BTreeSet::new());
         rejected.forget(&"b".into());
-        assert_eq!(rejected.take_event(false).as_deref(), Some("no"), "another pod was deleted in its place");
+        assert_eq!(rejected.take_event().as_deref(), Some("no"), "another pod was deleted in its place");
         reject(&mut rejected, 5, after(1));
         rejected.forget(&"a".into());
-        assert_eq!(rejected.take_event(false), None);
+        assert_eq!(rejected.take_event(), None);
     }
 
     #[test]
-    fn a_new_leader_does_not_repeat_what_the_status_says() {
+    fn a_new_leader_does_not_repeat_the_event_until_all_rejections_are_over() {
         let mut rejected = RejectedDeletes::default();
+        rejected.inherit_event();
         reject(&mut rejected, 5, after(0));
-        assert_eq!(rejected.take_event(true), None);
+        assert_eq!(rejected.take_event(), None);
+        rejected.retain(&BTreeSet::new());
+        reject(&mut rejected, 5, after(1));
+        assert_eq!(rejected.take_event().as_deref(), Some("no"));
     }
 }

@@ -27,6 +27,22 @@ impl Rejection {
     pub fn is_invalid_template(&self, generation: i64) -> bool {
         self.kind == RejectionKind::InvalidTemplate && self.generation == generation
     }
+
+    /// Whether it tells something new after this one.
+    pub fn differs(&self, former: &Rejection) -> bool {
+        self.kind != former.kind || !self.says(&former.message)
+    }
+
+    /// Whether its message tells the same as this one. The message of a quota says how much of it is used, and the message of an unclear
+    /// failure differs each time.
+    pub fn says(&self, message: &str) -> bool {
+        let words = |text: &str| text.replace(|letter: char| letter.is_ascii_digit(), "");
+        match self.kind {
+            RejectionKind::Unclear => true,
+            RejectionKind::Forbidden => words(&self.message) == words(message),
+            RejectionKind::InvalidTemplate | RejectionKind::NamespaceTerminating => self.message == message,
+        }
+    }
 }
 
 /// The kind of a rejection.

@@ -66,11 +66,9 @@ pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut 
         };
         info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "{what}");
     }
-    let is_terminating =
-        done.rejected_create.as_ref().is_some_and(|rejected| rejected.kind == RejectionKind::NamespaceTerminating);
-    if done.has_failed || is_terminating {
+    if done.has_failed || done.is_terminating() {
         let jittered = |wait| context.env.jittered(wait, 0.1);
-        state.retry.back_off(context.env.now(), set.generation, is_terminating, jittered);
+        state.retry.back_off(context.env.now(), set.generation, done.is_terminating(), jittered);
     } else if created > 0 {
         state.retry.backoff = None;
     }
@@ -97,7 +95,13 @@ fn record_span(done: &Done) {
 /// Updates the state with a rejected create, and logs it if the message is new.
 fn create_rejected(set: &Set, rejected: Rejection, state: &mut SetState) {
     let former = state.reports.rejected_create.as_ref();
-    let is_news = former.is_none_or(|former| !events::is_alike(&former.message, &rejected.message));
+    // While pods of a former template are rejected as well, the template of the spec stays the one to fix.
+    if former.is_some_and(|former| former.is_invalid_template(set.generation))
+        && !rejected.is_invalid_template(set.generation)
+    {
+        return;
+    }
+    let is_news = former.is_none_or(|former| rejected.differs(former));
     if is_news && rejected.kind == RejectionKind::NamespaceTerminating {
         info!(set = %set.key, "the namespace is being deleted, so no pods are created");
     } else if is_news {
@@ -153,7 +157,7 @@ pub async fn report(
     let is_settled = plan.create.is_empty() && !plan.tries_more_deletes(state) && plan.prepare.is_none();
     // The condition FailedDelete comes with its event, even if other deletes go on.
     if is_settled || conditions::message(&new, condition::REPLICA_FAILURE, status::FAILED_DELETE).is_some() {
-        let rejected = state.retry.rejected.take_event(set.reports_failure(status::FAILED_DELETE));
+        let rejected = state.retry.rejected.take_event();
         events.extend(rejected.map(|message| events::deletes_rejected(&message)));
     }
     if is_settled {
@@ -252,7 +256,8 @@ async fn write_status(
     match applied {
         Applied::Written(mut stored) => {
             let kept = conditions::kept(&stored.status, &new);
-            let again = (!kept.is_empty()).then_some(at);
+            // A collision changes the revision of the spec, and no event tells.
+            let again = (!kept.is_empty() || stored.revision() != set.revision()).then_some(at);
             state.reports.kept.extend(kept);
             conditions::share_pod_names(&new, &mut stored.status);
             state.reports.pace.written(generation, at);

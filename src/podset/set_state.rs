@@ -290,9 +290,11 @@ pub struct Backoff {
     /// How long the last wait was, without jitter.
     wait: SignedDuration,
     /// When it ends.
-    until: Timestamp,
+    pub until: Timestamp,
     /// The generation that failed. Another one is tried at once.
     generation: i64,
+    /// Whether the namespace is being deleted. Then only creates wait.
+    pub is_terminating: bool,
 }
 
 impl Retry {
@@ -305,15 +307,16 @@ impl Retry {
         is_terminating: bool,
         jittered: impl Fn(SignedDuration) -> SignedDuration,
     ) {
-        let former = self.backoff.filter(|former| former.generation == generation);
+        let former =
+            self.backoff.filter(|former| (former.generation, former.is_terminating) == (generation, is_terminating));
         let wait = doubled(former.map(|former| former.wait), BACKOFF);
         let wait = if is_terminating && wait == BACKOFF.1 { REST } else { wait };
-        self.backoff = Some(Backoff { wait, until: now + jittered(wait), generation });
+        self.backoff = Some(Backoff { wait, until: now + jittered(wait), generation, is_terminating });
     }
 
-    /// Until when nothing is tried for this generation after a failure.
-    pub fn waits_until(&self, generation: i64, now: Timestamp) -> Option<Timestamp> {
-        self.backoff.filter(|wait| wait.generation == generation && now < wait.until).map(|wait| wait.until)
+    /// The wait for this generation that is not over.
+    pub fn waits(&self, generation: i64, now: Timestamp) -> Option<Backoff> {
+        self.backoff.filter(|wait| wait.generation == generation && now < wait.until)
     }
 }
 
@@ -356,13 +359,13 @@ mod tests {
         let waits: Vec<i64> = (0..7)
             .map(|_| {
                 retry.back_off(now, 1, false, |wait| wait);
-                retry.waits_until(1, now).unwrap().duration_since(now).as_secs()
+                retry.waits(1, now).unwrap().until.duration_since(now).as_secs()
             })
             .collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
-        assert_eq!(retry.waits_until(2, now), None, "a new spec is tried at once");
+        assert_eq!(retry.waits(2, now), None, "a new spec is tried at once");
         retry.back_off(now, 2, false, |wait| wait);
-        assert_eq!(retry.waits_until(2, now).unwrap().duration_since(now).as_secs(), 1);
+        assert_eq!(retry.waits(2, now).unwrap().until.duration_since(now).as_secs(), 1);
     }
 
     #[test]
@@ -370,7 +373,7 @@ mod tests {
         let (mut retry, start) = (Retry::default(), testing::now());
         let mut wait = |generation| {
             retry.back_off(start, generation, true, |wait| wait);
-            retry.waits_until(generation, start).unwrap().duration_since(start).as_secs()
+            retry.waits(generation, start).unwrap().until.duration_since(start).as_secs()
         };
         let waits: Vec<i64> = (0..7).map(|_| wait(1)).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 600, 600]);

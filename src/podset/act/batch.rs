@@ -9,7 +9,7 @@ use crate::podset::{
     names,
     observe::{Pod, Pods, Set},
     rejected_deletes::RejectedDeletes,
-    rejection::{self, Rejection},
+    rejection::{self, Rejection, RejectionKind},
 };
 use operator_kit::{ObjectKey, client::WRITES_OF_A_NAMESPACE, lock, log_once::warn_once, meta::Uid};
 
@@ -40,6 +40,13 @@ pub struct Done {
     pub rejected_delete: Option<String>,
     /// Whether something failed, so that the next try must wait.
     pub has_failed: bool,
+}
+
+impl Done {
+    /// Whether the API server says that the namespace is being deleted.
+    pub fn is_terminating(&self) -> bool {
+        self.rejected_create.as_ref().is_some_and(|rejected| rejected.kind == RejectionKind::NamespaceTerminating)
+    }
 }
 
 /// Requests of one pass that share a time limit.

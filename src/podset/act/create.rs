@@ -79,7 +79,11 @@ pub async fn create(context: &Context, set: &Set, creations: Vec<Creation>, stat
             Ok(Some(template)) => {
                 let source = Source { revision, template: template.as_ref(), is_former: true };
                 create_from(batch(), source, std::mem::take(&mut former), state, done).await;
+                if state.strays_hold() || done.is_terminating() {
+                    return;
+                }
             }
+            Ok(None) if state.preparation.has_collided(set) => former.clear(),
             // Pods get the template of the spec.
             Ok(None) => {}
             Err(error) => {

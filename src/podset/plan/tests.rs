@@ -285,6 +285,9 @@ fn creates_pause_in_a_terminating_namespace_until_the_spec_changes() {
     let plan = planned(&view(3, vec![]), &state);
     let in_a_second = testing::now() + SignedDuration::from_secs(1);
     assert_eq!((plan.create.len(), plan.wake), (0, Some(in_a_second)));
+    state.fates.strays.insert("stray-uid".into(), nth(0));
+    assert_eq!(planned(&view(3, vec![]), &state).delete.len(), 1, "only creates wait");
+    state.fates.strays.clear();
     state.retry.back_off(testing::now() - SignedDuration::from_secs(2), 1, true, |wait| wait);
     assert_eq!(planned(&view(3, vec![]), &state).create.len(), 3, "the namespace may have been recreated");
     state.retry.back_off(testing::now(), 0, true, |wait| wait);

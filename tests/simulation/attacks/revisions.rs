@@ -30,6 +30,23 @@ async fn an_unreadable_revision_is_ignored() {
     without_the_former_template(|server, name| server.patch(&REVISIONS, NS, name, unreadable.clone())).await;
 }
 
+/// Somebody changed the stored template of a set. A new leader notices when it replaces a pod.
+#[tokio::test(start_paused = true)]
+async fn a_collision_does_not_delay_a_replacement() {
+    let (server, operator) = running(3, json!({})).await;
+    drop(operator);
+    for revision in server.all(&REVISIONS, NS) {
+        server.patch(&REVISIONS, NS, object::name(&revision), json!({ "data": { "template": 7 } }));
+    }
+    terminate_slowly(&server, 3600);
+    let _operator = Operator::leader(&server, "b", Rules::default());
+    sleep(10).await;
+    server.watches().of("b").on("podsets").delay(seconds(1));
+    delete_one(&server, "a");
+    assert!(becomes_ready(&server, "web", 3, 60).await);
+    assert_eq!(server.podset(NS, "web")["status"]["collisionCount"], 1);
+}
+
 /// The API server allows such a template only before the set waits for terminations.
 #[tokio::test(start_paused = true)]
 async fn a_former_template_without_a_grace_period_is_not_used_if_the_set_waits_for_terminations() {

@@ -128,6 +128,40 @@ async fn a_new_template_replaces_a_former_one_that_is_rejected() {
     }
 }
 
+/// Neither pods of the former template nor of the new one can be created.
+#[tokio::test(start_paused = true)]
+async fn a_rejected_former_template_does_not_hide_an_invalid_new_one() {
+    let (server, _operator) = running(3, json!({})).await;
+    for (of, code) in [("a", 403), ("b", 400)] {
+        let creates = Requests::creates("pods").when(move |request| version(&request.body) == of);
+        server.fault(creates, Fault::Refuse(Status::of_code(code)));
+    }
+    change_template(&server, "b");
+    for _ in 0..2 {
+        delete_one(&server, "a");
+    }
+    sleep(300).await;
+    assert!(condition(&server, "Ready").starts_with("False/InvalidTemplate"), "{}", condition(&server, "Ready"));
+    assert_eq!(server.events(NS, "FailedCreate").len(), 1);
+}
+
+/// A webhook takes the owner of new pods away. One such pod is enough to stop the creates of both templates.
+#[tokio::test(start_paused = true)]
+async fn a_stray_of_one_template_stops_the_creates_of_both() {
+    let (server, _operator) = running(4, json!({})).await;
+    server.change_new_pods(|pod| pod["metadata"]["ownerReferences"] = json!([]));
+    terminate_slowly(&server, 3);
+    change_template(&server, "b");
+    for _ in 0..3 {
+        delete_one(&server, "a");
+    }
+    for _ in 0..600 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let is_stray = |pod: &&Value| pod["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty);
+        assert!(server.all(&PODS, NS).iter().filter(is_stray).count() <= 1);
+    }
+}
+
 /// A lost pod gets the new template.
 #[tokio::test(start_paused = true)]
 async fn without_the_former_template_every_pod_that_dies_comes_back_broken() {
