@@ -160,7 +160,8 @@ impl Pods {
             Arrival::Update => self.update(pod, is_from_watch, now),
             Arrival::New { is_missing, replaces } => {
                 if let Some(former) = replaces {
-                    self.remove(&former, now);
+                    // An answer is ahead of the watch, which may still show the former pod.
+                    if is_from_watch { self.remove(&former, now) } else { self.gone(&former, now) }
                 }
                 self.strangers.remove(&pod.key);
                 self.touch(&pod, Urgency::CanWait);

@@ -168,6 +168,16 @@ fn a_pod_that_a_lookup_showed_gone_does_not_come_back() {
 
 /// A pod loses its label (11). We restore the label (12) and delete the pod (13). Only then does the watch show these changes.
 #[test]
+fn a_pod_whose_name_another_one_has_in_an_answer_does_not_come_back() {
+    let mut cache = cache([], 10);
+    cache.created(testing::pod("a").uid("first").version(11).0, testing::now());
+    cache.looked_up(&key("a"), None, Some(testing::pod("a").uid("second").version(20).0), testing::now());
+    look(&mut cache, "a", None);
+    hear(&mut cache, Change::Applied(testing::pod("a").uid("first").version(11).0));
+    assert!(live(&cache).is_empty(), "the watch is late");
+}
+
+#[test]
 fn a_late_loss_of_the_label_does_not_bring_a_deleted_pod_back() {
     let pod = |version| testing::pod("a").version(version);
     let mut cache = cache([pod(10)], 10);
