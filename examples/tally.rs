@@ -39,6 +39,7 @@ use tracing::{info, warn};
 /// A Tally counts the words of a text.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[kube(group = "poc.test.domain", version = "v1", kind = "Tally", plural = "tallies", namespaced)]
+#[kube(doc = "A Tally counts the words of a text.")]
 #[kube(status = "TallyStatus", printcolumn(name = "Words", type_ = "integer", json_path = ".status.words"))]
 struct TallySpec {
     /// The text.

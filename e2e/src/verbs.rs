@@ -76,6 +76,11 @@ impl Scene {
         deleted.with_context(|| format!("deleting PodSet {name}")).map(drop)
     }
 
+    /// Waits until a pod is gone.
+    pub async fn goes(&self, pod: &str) -> Result<()> {
+        self.until("the pod to go", |seen| seen.pod(pod).map_or(Ok(()), |_| Err(format!("{pod} is there")))).await
+    }
+
     pub async fn delete_pod(&self, name: &str) -> Result<()> {
         self.log(&format!("delete pod {name}"));
         let deleted = self.pods().delete(name, &DeleteParams::default()).await;

@@ -33,8 +33,7 @@ async fn are_all_used(t: Arc<Scene>) -> Result<()> {
     let restored = || t.requests()?.kinds().get("patch pods").map(drop).context("no pod was patched");
     eventually("the label to be restored", Duration::from_secs(30), || ready(restored())).await?;
     t.delete_pod(&pods[1]).await?;
-    t.until("the pod to go", |seen| seen.pod(&pods[1]).map_or(Ok(()), |_| Err(format!("{} is there", pods[1]))))
-        .await?;
+    t.goes(&pods[1]).await?;
     t.settles("web", 3).await?;
     // One template after another: each is stored, the second one twice, and the oldest is deleted.
     let template = |version: &str| json!({"metadata": {"annotations": {"version": version}}});

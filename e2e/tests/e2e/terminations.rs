@@ -41,6 +41,7 @@ async fn are_waited_for(t: Arc<Scene>) -> Result<()> {
     // A forced delete ends the wait, because the pod is gone.
     let three = t.look(|seen| seen.has_live("web", 3)).map_err(anyhow::Error::msg)?;
     t.kubectl().run(&["delete", "pod", &three[0], "--force", "--grace-period=0"]).await?;
+    t.goes(&three[0]).await?;
     t.settles("web", 3).await.map(drop)
 }
 
