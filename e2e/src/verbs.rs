@@ -76,7 +76,6 @@ impl Scene {
         deleted.with_context(|| format!("deleting PodSet {name}")).map(drop)
     }
 
-    /// Waits until a pod is gone.
     pub async fn goes(&self, pod: &str) -> Result<()> {
         self.until("the pod to go", |seen| seen.pod(pod).map_or(Ok(()), |_| Err(format!("{pod} is there")))).await
     }
