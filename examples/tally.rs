@@ -181,6 +181,7 @@ impl Controller for TallyController {
             }
             Applied::Outdated(_) => Next::At(self.env.now() + statuses::OUTDATED_RETRY),
             Applied::Failed(error) => {
+                // The operator's own controllers wait longer each time: `operator_kit::pace`.
                 warn!(tally = %key, error, "cannot write the status; trying again");
                 Next::Retry(self.env.now() + self.env.jittered(retry, 0.1))
             }
