@@ -6,13 +6,16 @@ use crate::api::{PodSetStatus, condition};
 use operator_kit::statuses;
 
 /// The types of the operator's own conditions.
-const OWN: [&str; 4] = [condition::READY, condition::RECONCILING, condition::STALLED, condition::REPLICA_FAILURE];
+pub const OWN: [&str; 4] = [condition::READY, condition::RECONCILING, condition::STALLED, condition::REPLICA_FAILURE];
 
 /// The own conditions that the stored status has and the applied one has not: another client also owns them, for example a restore.
 pub fn kept(stored: &PodSetStatus, applied: &PodSetStatus) -> Vec<&'static str> {
     let is_kept = |type_: &&str| find(stored, type_).is_some() && find(applied, type_).is_none();
     OWN.into_iter().filter(is_kept).collect()
 }
+
+/// The reason of an own condition that no longer holds, and cannot be removed.
+pub const OVER: &str = "Over";
 
 /// The condition of this type, if the status has it.
 pub fn find<'a>(status: &'a PodSetStatus, type_: &str) -> Option<&'a Condition> {

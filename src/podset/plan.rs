@@ -58,7 +58,10 @@ pub fn plan(input: &Input) -> Plan {
     };
     plan = Plan { create: Vec::new(), prepare: None, wake: soonest([plan.wake, Some(wait.until)]), ..plan };
     match wait.is_terminating {
-        true => Plan { hold: Hold::Blocked, ..plan },
+        true => {
+            plan.delete.retain(|deletion| deletion.why != Why::Outdated);
+            Plan { hold: Hold::Blocked, ..plan }
+        }
         false => Plan { hold: Hold::Failure, delete: Vec::new(), look: Vec::new(), relabel: Vec::new(), ..plan },
     }
 }

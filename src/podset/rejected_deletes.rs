@@ -138,7 +138,7 @@ impl RejectedDeletes {
     /// Returns the message for the event, once.
     pub fn take_event(&mut self) -> Option<String> {
         let message = self.pending_event.take()?;
-        self.has_event = true;
+        self.has_event = !self.by_uid.is_empty();
         Some(message)
     }
 }

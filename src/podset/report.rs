@@ -66,11 +66,12 @@ pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut 
         };
         info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "{what}");
     }
+    if created > 0 && !done.has_failed {
+        state.retry.backoff = None;
+    }
     if done.has_failed || done.is_terminating() {
         let jittered = |wait| context.env.jittered(wait, 0.1);
         state.retry.back_off(context.env.now(), set.generation, done.is_terminating(), jittered);
-    } else if created > 0 {
-        state.retry.backoff = None;
     }
     match done.rejected_create {
         Some(rejected) => create_rejected(set, rejected, state),
@@ -95,12 +96,6 @@ fn record_span(done: &Done) {
 /// Updates the state with a rejected create, and logs it if the message is new.
 fn create_rejected(set: &Set, rejected: Rejection, state: &mut SetState) {
     let former = state.reports.rejected_create.as_ref();
-    // While pods of a former template are rejected as well, the template of the spec stays the one to fix.
-    if former.is_some_and(|former| former.is_invalid_template(set.generation))
-        && !rejected.is_invalid_template(set.generation)
-    {
-        return;
-    }
     let is_news = former.is_none_or(|former| rejected.differs(former));
     if is_news && rejected.kind == RejectionKind::NamespaceTerminating {
         info!(set = %set.key, "the namespace is being deleted, so no pods are created");
@@ -270,6 +265,10 @@ async fn write_status(
             Ok(Some(context.env.now()))
         }
         Applied::Failed(error) => {
+            // A condition of which another client owns only parts must be applied, or its rest is invalid.
+            if error.starts_with("Invalid") {
+                state.reports.kept.extend(conditions::kept(&set.status, &new));
+            }
             let now = context.env.now();
             let (wait, is_news) = state.reports.pace.failed(generation, &error, now);
             statuses::log_failure(&set.key, &error, is_news);

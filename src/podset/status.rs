@@ -34,9 +34,11 @@ pub fn status(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> Po
     };
     let mut conditions = vec![condition(condition::READY, READY.contains(&reason), reason, message)];
     conditions.extend(others.into_iter().map(|(type_, reason, message)| condition(type_, true, reason, message)));
-    for type_ in &state.reports.kept {
-        if conditions.iter().all(|present| present.type_ != *type_) {
-            conditions.push(condition(type_, false, "Over", String::new()));
+    for type_ in conditions::OWN {
+        let is_over = conditions::find(&set.status, type_).is_some_and(|stored| stored.reason == conditions::OVER);
+        let is_kept = is_over || state.reports.kept.contains(type_);
+        if is_kept && conditions.iter().all(|present| present.type_ != type_) {
+            conditions.push(condition(type_, false, conditions::OVER, String::new()));
         }
     }
     PodSetStatus {

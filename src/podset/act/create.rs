@@ -83,7 +83,10 @@ pub async fn create(context: &Context, set: &Set, creations: Vec<Creation>, stat
                     return;
                 }
             }
-            Ok(None) if state.preparation.has_collided(set) => former.clear(),
+            Ok(None) if state.preparation.has_collided(set) => {
+                done.has_failed = true;
+                former.clear();
+            }
             // Pods get the template of the spec.
             Ok(None) => {}
             Err(error) => {
@@ -176,7 +179,10 @@ async fn create_one(batch: Batch<'_>, creation: &Creation, source: Source<'_>) -
 fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut SetState, done: &mut Done) -> bool {
     let Batch { context, set, .. } = batch;
     let now = context.env.now();
-    let Creation { name, replacements, .. } = creation;
+    let Creation { name, replacements, former, .. } = creation;
+    // If the template of the spec is invalid, it stays the one to fix.
+    let invalid = state.reports.rejected_create.as_ref().filter(|known| known.is_invalid_template(set.generation));
+    let is_hidden = former.is_some() && invalid.is_some();
     match created {
         Created::Made(mut made, revision) => {
             // A webhook may have removed the annotation.
@@ -201,7 +207,9 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
             }
             state.fates.create_rejected(&name, now);
             done.has_failed |= is_failure;
-            done.rejected_create = Some(rejection);
+            if !(is_failure && is_hidden) {
+                done.rejected_create = Some(rejection);
+            }
         }
         Created::Failed { rejection, may_land } => {
             done.has_failed = true;
@@ -213,7 +221,7 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
             } else {
                 warn!(set = %set.key, pod = name, reason, may_take_effect = may_land, "creating a pod failed");
             }
-            if is_repeated || state.inherits_failure(set, status::FAILED_CREATE) {
+            if !is_hidden && (is_repeated || state.inherits_failure(set, status::FAILED_CREATE)) {
                 done.rejected_create = Some(rejection);
             }
             if may_land {
