@@ -53,16 +53,13 @@ pub fn plan(input: &Input) -> Plan {
         let rejected_at = retry.rejected.at(uid);
         (rejected_at.is_some() || fates.is_going(uid), rejected_at)
     });
-    let Some(wait) = retry.waits(input.view.set.generation, input.now).filter(|_| plan.has_work()) else {
-        return plan;
-    };
-    plan = Plan { create: Vec::new(), prepare: None, wake: soonest([plan.wake, Some(wait.until)]), ..plan };
-    match wait.is_terminating {
-        true => {
-            plan.delete.retain(|deletion| deletion.why != Why::Outdated);
-            Plan { hold: Hold::Blocked, ..plan }
+    match retry.waits(input.view.set.generation, input.now) {
+        Some(wait) if !wait.is_terminating && plan.has_work() => {
+            let wake = soonest([plan.wake, Some(wait.until)]);
+            let Plan { create, delete, look, relabel, prepare, .. } = Plan::default();
+            Plan { create, delete, look, relabel, prepare, hold: Hold::Failure, wake, ..plan }
         }
-        false => Plan { hold: Hold::Failure, delete: Vec::new(), look: Vec::new(), relabel: Vec::new(), ..plan },
+        _ => plan,
     }
 }
 
@@ -231,7 +228,8 @@ impl Input<'_> {
         self.view.set.waits_for_termination() && seen.pod.node.is_none()
     }
 
-    /// The live pods whose delete was rejected and that must still go: all of them if there are surplus pods, otherwise those to replace.
+    /// The live pods that must go but whose delete was rejected. With surplus pods, any live pod may have to go. Otherwise, only pods of a
+    /// former template.
     fn undeletable(&self, count: Count, wanted: &Wanted) -> impl Iterator<Item = Uid> {
         let Input { view, state, .. } = *self;
         // Once enough pods have the new template, the partition wants the others to stay.
@@ -253,6 +251,9 @@ impl Input<'_> {
     /// Adds the pods to create, or why they are not created yet.
     fn with_creates(&self, plan: Plan, wanted: &Wanted) -> Plan {
         let Input { view: View { set, .. }, state, now, .. } = *self;
+        if let Some(wait) = state.retry.waits(set.generation, now).filter(|wait| wait.is_terminating) {
+            return Plan { hold: Hold::Blocked, wake: soonest([plan.wake, Some(wait.until)]), ..plan };
+        }
         // A webhook that changed a pod would also change the next one, so the stray must be gone first.
         if plan.count.occupied() > wanted.replicas || state.strays_hold() {
             return plan;
@@ -283,8 +284,13 @@ impl Input<'_> {
         }
     }
 
-    /// Returns three groups of names, in this order: all names whose create has no answer, which already count as pods; the lowest free
-    /// names; and names whose create was rejected or not sent, the oldest first. The last two groups add up to the missing pods.
+    /// Returns names in this order:
+    ///
+    /// 1. The names whose create has no answer. They already count as pods.
+    /// 2. The lowest free names.
+    /// 3. Names whose create was rejected or not sent, the oldest first.
+    ///
+    /// The second and third group together are as many as the missing pods.
     fn creations(&self, missing: usize) -> Vec<Creation> {
         let Input { state, names: Names { nth, is_known, is_resting }, .. } = *self;
         let creation = |name, is_repeated| Creation { name, replacements: 0, is_repeated, former: None };

@@ -48,6 +48,7 @@ impl RejectedDeletes {
         now: Timestamp,
         jittered: impl Fn(SignedDuration) -> SignedDuration,
     ) -> bool {
+        self.has_event &= !self.by_uid.is_empty();
         let former = self.message().map(str::to_owned);
         let wait = doubled(self.by_uid.get(&uid).map(|former| former.wait), BACKOFF);
         let until = now + jittered(wait);
@@ -115,14 +116,13 @@ impl RejectedDeletes {
     pub fn forget(&mut self, uid: &Uid) {
         // If the last such pod is deleted, there is nothing to report.
         if self.by_uid.remove(uid).is_some() && self.by_uid.is_empty() {
-            (self.has_event, self.pending_event) = (false, None);
+            self.pending_event = None;
         }
     }
 
     /// Forgets all other pods: they are gone, or need not be deleted any more.
     pub fn retain(&mut self, still_to_go: &BTreeSet<Uid>) {
         self.by_uid.retain(|uid, _| still_to_go.contains(uid));
-        self.has_event &= !self.by_uid.is_empty();
     }
 
     /// Why pods cannot be deleted; always the same one of several messages. `None` if no delete was rejected.
@@ -132,13 +132,13 @@ impl RejectedDeletes {
 
     /// A former leader has sent the event.
     pub fn inherit_event(&mut self) {
-        self.has_event = true;
+        (self.has_event, self.pending_event) = (true, None);
     }
 
     /// Returns the message for the event, once.
     pub fn take_event(&mut self) -> Option<String> {
         let message = self.pending_event.take()?;
-        self.has_event = !self.by_uid.is_empty();
+        self.has_event = true;
         Some(message)
     }
 }
@@ -226,8 +226,8 @@ mod tests {
     #[test]
     fn a_new_leader_does_not_repeat_the_event_until_all_rejections_are_over() {
         let mut rejected = RejectedDeletes::default();
-        rejected.inherit_event();
         reject(&mut rejected, 5, after(0));
+        rejected.inherit_event();
         assert_eq!(rejected.take_event(), None);
         rejected.retain(&BTreeSet::new());
         reject(&mut rejected, 5, after(1));

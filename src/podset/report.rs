@@ -4,6 +4,7 @@
 //! often: see [`operator_kit::pace`].
 
 use jiff::{SignedDuration, Timestamp};
+use kube::core::response::reason;
 use tracing::{Span, info, record_all, warn};
 
 use super::{
@@ -265,8 +266,8 @@ async fn write_status(
             Ok(Some(context.env.now()))
         }
         Applied::Failed(error) => {
-            // A condition of which another client owns only parts must be applied, or its rest is invalid.
-            if error.starts_with("Invalid") {
+            // Another client owns a part of a condition that this status omits. That part alone is invalid, so apply the condition as False.
+            if error.starts_with(reason::INVALID) {
                 state.reports.kept.extend(conditions::kept(&set.status, &new));
             }
             let now = context.env.now();

@@ -88,7 +88,7 @@ pub async fn create(context: &Context, set: &Set, creations: Vec<Creation>, stat
                 former.clear();
             }
             // Pods get the template of the spec.
-            Ok(None) => {}
+            Ok(None) => former.iter_mut().for_each(|creation| creation.former = None),
             Err(error) => {
                 warn!(set = %set.key, %revision, error, "cannot read the ControllerRevision of the former template");
                 done.has_failed = true;

@@ -43,12 +43,12 @@ pub async fn delete(mut batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut 
     let send = |deletion: Deletion| async move { (delete_one(batch, &deletion).await, deletion) };
     let is_going = |deletion: &Deletion| state.fates.is_going(&deletion.uid);
     let is_reported = state.inherits_failure(batch.set, status::FAILED_DELETE);
-    if is_reported {
-        state.retry.rejected.inherit_event();
-    }
     let have_failed = is_reported || state.retry.rejected.message().is_some() || deletions.iter().any(is_going);
     let handle = |(deleted, deletion)| handle(batch, (deleted, deletion), have_failed, state, done);
     batch.slow_start(deletions, send, handle).await;
+    if is_reported {
+        state.retry.rejected.inherit_event();
+    }
 }
 
 /// Handles the answer to a delete. `have_failed`: before this batch, a delete of the set was rejected, perhaps by the former leader, or one
