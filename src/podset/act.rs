@@ -46,9 +46,10 @@ pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetStat
     relabel(batch, plan.relabel, state).await;
     let mut create = plan.create;
     if let Some(prepare) = plan.prepare {
-        prepare::prepare(batch, view, prepare, state).await;
+        prepare::prepare(batch, view, prepare, state, &mut done).await;
         // The next plan decides about them.
-        create.retain(|creation| creation.former.is_some() || !state.preparation.stops_creates(&view.set));
+        let is_stopped = state.preparation.stops_creates(&view.set);
+        create.retain(|creation| !done.is_terminating() && (creation.former.is_some() || !is_stopped));
     }
     delete::delete(batch, plan.delete, state, &mut done).await;
     create::create(context, &view.set, create, state, &mut done).await;

@@ -267,7 +267,8 @@ async fn write_status(
         }
         Applied::Failed(error) => {
             // Another client owns a part of a condition that this status omits. That part alone is invalid, so apply the condition as False.
-            if error.starts_with(reason::INVALID) {
+            // (An admission policy rejects with the same reason.)
+            if error.starts_with(reason::INVALID) && error.contains("status.conditions") {
                 state.reports.kept.extend(conditions::kept(&set.status, &new));
             }
             let now = context.env.now();

@@ -185,6 +185,10 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
     if let Err(error) = &view.set.wanted {
         return invalid(error);
     }
+    let failed = state.preparation.failure(&view.set).filter(|_| plan.rollout == Rollout::InProgress);
+    if let Some(failed) = failed.filter(|failed| failed.is_invalid) {
+        return invalid(&failed.message);
+    }
     // A rejection of a former spec does not apply to this one.
     let rejected = state.reports.rejected_create.as_ref().filter(|rejected| rejected.generation == view.set.generation);
     if let Some(described) = rejected.and_then(rejected_create) {
@@ -197,10 +201,6 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
     }
     if let Some(message) = state.retry.rejected.message().filter(|_| !plan.rejected.is_empty()) {
         return undeletable(view, plan, ready, message);
-    }
-    let failed = state.preparation.failure(&view.set).filter(|_| plan.rollout == Rollout::InProgress);
-    if let Some(failed) = failed.filter(|failed| failed.is_invalid) {
-        return invalid(&failed.message);
     }
     let Count { wanted, updated, .. } = plan.count;
     let mut updated = format!("{updated} of {wanted} pods have the new template");

@@ -206,6 +206,9 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
                 debug!(set = %set.key, pod = name, reason = rejection.message, "creating a pod was rejected");
             }
             state.fates.create_rejected(&name, now);
+            if rejection.kind == RejectionKind::InvalidTemplate {
+                state.preparation.dry_run = None;
+            }
             done.has_failed |= is_failure;
             if !(is_failure && is_hidden) {
                 done.rejected_create = Some(rejection);

@@ -12,7 +12,7 @@ use serde::{
 use serde_json::{Value, json, value::RawValue};
 use tracing::warn;
 
-use super::batch::Batch;
+use super::batch::{Batch, Done};
 use crate::{
     api::{self, PodTemplate},
     podset::{
@@ -20,7 +20,7 @@ use crate::{
         observe::{Pod, PodsLike, Set, View, Wanted},
         plan::Prepare,
         pod,
-        rejection::{self, BACKOFF, RejectionKind},
+        rejection::{self, BACKOFF, Rejection, RejectionKind},
         revision::Revision,
         set_state::{FailedPreparation, SetState},
     },
@@ -88,12 +88,12 @@ enum Prepared {
     Done,
     /// The ControllerRevision has another content.
     Collided,
-    /// The API server rejects pods of the template.
-    Rejected(String),
+    /// The API server rejects pods of the template, or everything in the namespace.
+    Rejected(Rejection),
 }
 
 /// Prepares the template of the spec. A failure delays the rollout, and changes nothing else.
-pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mut SetState) {
+pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mut SetState, done: &mut Done) {
     let Ok(Wanted { revision, template: PodsLike::Template(template), .. }) = &batch.set.wanted else { return };
     let prepared = match prepare {
         Prepare::Store => {
@@ -116,8 +116,16 @@ pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mu
             preparation.collided = Some(*revision);
             ("a ControllerRevision of this name has another content or owner".to_owned(), false)
         }
-        Ok(Prepared::Rejected(message)) => (message, true),
-        Err(error) => (error, false),
+        Ok(Prepared::Rejected(rejection)) if rejection.kind == RejectionKind::NamespaceTerminating => {
+            done.rejected_create = Some(rejection);
+            return;
+        }
+        Ok(Prepared::Rejected(rejection)) => (rejection.message, true),
+        // A retry that fails for another reason does not make the template valid.
+        Err(error) => match preparation.failure(batch.set).filter(|former| former.is_invalid) {
+            Some(former) => (former.message.clone(), true),
+            None => (error, false),
+        },
     };
     let mut failures = preparation.failure(batch.set).map(|failed| failed.failures.clone()).unwrap_or_default();
     let (wait, is_news) = failures.note(&message, BACKOFF);
@@ -159,16 +167,26 @@ async fn store(
             Some(found) if !found.template(&set.uid).is_some_and(|found| found.is_same(template)) => {
                 Ok(Prepared::Collided)
             }
-            // After a failure, the status may name the revision already.
-            Some(_) if has_failed || !set.is_revision_reported() => {
+            // The status may name the revision already after a failure, also of a former leader.
+            Some(found)
+                if found.revision != set.generation
+                    && (has_failed || !set.is_revision_reported() || set.former_revision().is_some()) =>
+            {
                 make_newest(batch, &key).await?;
                 delete_oldest(batch, view).await;
                 Ok(Prepared::Done)
             }
             Some(_) => Ok(Prepared::Done),
         },
-        answer => Err(failure(&answer)),
+        answer => terminating(set, &answer).map(Prepared::Rejected).ok_or_else(|| failure(&answer)),
     }
+}
+
+/// The rejection, if the namespace is being deleted.
+fn terminating(set: &Set, answer: &Answer) -> Option<Rejection> {
+    let Answer::Rejected(status) = answer else { return None };
+    let rejection = rejection::read(status, &set.key.name, &set.key.name, set.generation);
+    Some(rejection).filter(|rejection| rejection.kind == RejectionKind::NamespaceTerminating)
 }
 
 fn failure(answer: &Answer) -> String {
@@ -260,8 +278,10 @@ async fn dry_run(batch: Batch<'_>, revision: Revision, template: Option<&PodTemp
         }
         Answer::Rejected(status) => {
             let rejection = rejection::read(&status, &name, &prefix, set.generation);
-            let is_invalid = rejection.kind == RejectionKind::InvalidTemplate;
-            Ok(if is_invalid { Prepared::Rejected(rejection.message) } else { Prepared::Done })
+            Ok(match rejection.kind {
+                RejectionKind::InvalidTemplate | RejectionKind::NamespaceTerminating => Prepared::Rejected(rejection),
+                RejectionKind::Forbidden | RejectionKind::Unclear => Prepared::Done,
+            })
         }
         answer => Err(failure(&answer)),
     }

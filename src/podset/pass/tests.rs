@@ -1,7 +1,10 @@
 //! The requests of a pass before it creates pods.
 
 use std::{
-    sync::{Mutex, OnceLock},
+    sync::{
+        Mutex, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -48,13 +51,14 @@ impl Play {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (noted, meanwhile) = (asked.clone(), Mutex::new(meanwhile));
         let reached: Arc<OnceLock<Arc<PodSetController>>> = Arc::default();
-        let within = reached.clone();
+        let (within, has_denied) = (reached.clone(), Arc::new(AtomicBool::new(false)));
         let service = tower::service_fn(move |request: Request<Body>| {
             let (is_read, path) = (request.method() == Method::GET, request.uri().path().to_owned());
             if is_read && let Some(set) = meanwhile.lock().unwrap().take() {
                 within.get().unwrap().set_changed(&None, Change::Applied(serde_json::from_value(set).unwrap()));
             }
             let (noted, read, method) = (noted.clone(), read.clone(), request.method().clone());
+            let has_denied = has_denied.clone();
             async move {
                 let body = request.into_body().collect().await?.to_bytes();
                 let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -70,18 +74,19 @@ impl Play {
                     let mut stored = read.clone();
                     stored["metadata"]["resourceVersion"] = "40".into();
                     let mut status = made["status"].clone();
-                    // Other clients own the conditions that the read shows, of some only a part.
+                    // Other clients own the conditions that the read shows, of some only a part. A policy rejects one write.
                     for kept in stored["status"]["conditions"].as_array().into_iter().flatten() {
                         let applied = status["conditions"].as_array_mut().unwrap();
-                        let is_omitted = applied.iter().all(|condition| condition["type"] != kept["type"]);
-                        if is_omitted && kept["message"] == "partly" {
-                            let invalid = r#"{"kind":"Status","status":"Failure","reason":"Invalid","code":422}"#;
-                            return Ok(Response::builder()
-                                .status(422)
-                                .body(Body::from(invalid.as_bytes().to_vec()))?);
+                        if applied.iter().any(|condition| condition["type"] == kept["type"]) {
+                            continue;
                         }
-                        if is_omitted {
-                            applied.push(kept.clone());
+                        match kept["message"].as_str() {
+                            Some("partly") => return Ok(invalid("status.conditions[1].reason: Required value")),
+                            Some("denied") if !has_denied.swap(true, Ordering::Relaxed) => {
+                                return Ok(invalid("ValidatingAdmissionPolicy 'p' denied request"));
+                            }
+                            Some("denied") => {}
+                            _ => applied.push(kept.clone()),
                         }
                     }
                     stored["status"] = status;
@@ -117,6 +122,11 @@ impl Play {
         let next = self.controller.reconcile(&ObjectKey::new("default", "web"), queue::SPEC).await;
         (std::mem::take(&mut *self.asked.lock().unwrap()), next)
     }
+}
+
+fn invalid(message: &str) -> Response<Body> {
+    let status = json!({ "kind": "Status", "status": "Failure", "reason": "Invalid", "code": 422, "message": message });
+    Response::builder().status(422).body(Body::from(status.to_string().into_bytes())).unwrap()
 }
 
 const LARGE: usize = 100_000;
@@ -196,10 +206,10 @@ async fn a_set_without_room_for_its_template_waits_and_writes_its_status() {
     assert_eq!(play.pass().await.0[..3], ["GET web", "POST controllerrevisions", "POST pods 100000 of 1"]);
 }
 
-/// For example, a restore of a backup wrote the status.
+/// For example, a restore of a backup wrote the status. A condition that only a policy kept is removed as usual.
 #[tokio::test(start_paused = true)]
 async fn a_condition_that_another_client_also_owns_becomes_false() {
-    for message in ["wholly", "partly"] {
+    for message in ["wholly", "partly", "denied"] {
         let (time, name) = ("2026-01-01T00:00:00Z", ObjectKey::new("default", "web"));
         let stalled = json!({ "type": "Stalled", "status": "True", "reason": "Late", "message": message });
         let mut set = stored(1, 10, 100);
@@ -212,8 +222,9 @@ async fn a_condition_that_another_client_also_owns_becomes_false() {
         }
         let context = &play.controller.context;
         let set = lock(&context.observed).sets.get(&name).unwrap();
-        let stalled = conditions::find(&set.status, condition::STALLED).unwrap();
-        assert_eq!((stalled.status.as_str(), stalled.reason.as_str()), ("False", "Over"), "{message}");
+        let stalled = conditions::find(&set.status, condition::STALLED);
+        let stalled = stalled.map(|stalled| (stalled.status.as_str(), stalled.reason.as_str()));
+        assert_eq!(stalled, (message != "denied").then_some(("False", "Over")), "{message}");
         // Another leader does not know why.
         lock(&context.states).clear();
         assert!(!play.pass().await.0.contains(&"PATCH status".to_owned()), "nothing is left to write");

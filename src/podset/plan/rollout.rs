@@ -62,16 +62,12 @@ impl Input<'_> {
     pub(super) fn with_templates(&self, mut create: Vec<Creation>, count: Count, wanted: &Wanted) -> Vec<Creation> {
         let is_rolling = wanted.update.max_unavailable.is_some() && self.rollout.is_careful;
         let former = self.view.set.former_revision().filter(|_| is_rolling);
-        let rejected = self.state.reports.rejected_create.as_ref();
-        let preparation = &self.state.preparation;
-        let failed = preparation.failure(&self.view.set);
-        let is_stopped = preparation.stops_creates(&self.view.set);
-        let is_invalid = failed.is_some_and(|failed| failed.is_invalid)
-            || is_stopped
-            || rejected.is_some_and(|rejected| rejected.is_invalid_template(self.view.set.generation));
+        let is_stopped = self.state.preparation.stops_creates(&self.view.set);
         let is_paused = wanted.update.is_paused && count.updated == 0;
-        let new =
-            if is_invalid || is_paused { 0 } else { self.most_updated(count, wanted).saturating_sub(count.updated) };
+        let new = match self.is_invalid() || is_stopped || is_paused {
+            true => 0,
+            false => self.most_updated(count, wanted).saturating_sub(count.updated),
+        };
         // The former template goes to new names first, because a repeated create may already have made a pod with the new one.
         let mut old = create.len().saturating_sub(new);
         for is_repeated in [false, true] {
@@ -82,6 +78,15 @@ impl Input<'_> {
         // Without a former template to use, no pod is created.
         create.retain(|creation| creation.former.is_some() || !is_stopped);
         create
+    }
+
+    /// Whether the API server has rejected pods of the template of the spec, and no dry run has passed since.
+    fn is_invalid(&self) -> bool {
+        let (set, state) = (&self.view.set, self.state);
+        let rejected = state.reports.rejected_create.as_ref();
+        state.preparation.failure(set).is_some_and(|failed| failed.is_invalid)
+            || (state.preparation.dry_run != set.revision()
+                && rejected.is_some_and(|rejected| rejected.is_invalid_template(set.generation)))
     }
 
     /// Whether this pod gets the new template and no pod with that template has finished. It then does not wait for the restart backoff.
@@ -102,6 +107,8 @@ impl Input<'_> {
         let outdated = self.outdated(&plan, wanted);
         let rollout = self.rollout(plan.count, wanted);
         let needed = self.needed_preparation(&plan, wanted, !outdated.is_empty());
+        // In a namespace that is being deleted, nothing can be prepared.
+        let needed = needed.filter(|_| plan.hold != Hold::Blocked);
         let failed = self.state.preparation.failure(&self.view.set).filter(|_| needed.is_some());
         let retry_at = failed.map(|failed| failed.again).filter(|again| *again > self.now);
         let Wanted { revision, update, .. } = *wanted;
@@ -122,7 +129,9 @@ impl Input<'_> {
         let (set, preparation) = (&self.view.set, &self.state.preparation);
         if preparation.is_stored(set) {
             let has_passed = preparation.dry_run == Some(wanted.revision);
-            return (replaces && !has_passed).then_some(Prepare::DryRun);
+            // While pods get the former template instead, the rejection may end.
+            let is_withheld = self.is_invalid() && plan.create.iter().any(|creation| creation.former.is_some());
+            return (!has_passed && (replaces || is_withheld)).then_some(Prepare::DryRun);
         }
         // A template must be stored before it can become the former one.
         let is_current = set.status.current_revision.is_some() && set.former_revision().is_none();
