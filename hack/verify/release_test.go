@@ -292,6 +292,14 @@ func TestImagesArePinned(t *testing.T) {
 	}
 }
 
+// BuildKit sets these arguments. A default in the Dockerfile would take the place of its value, for every platform.
+func TestTheDockerfileHasNoDefaultPlatform(t *testing.T) {
+	text := read(t, "Dockerfile")
+	if found := regexp.MustCompile(`(?m)^ARG (TARGET|BUILD)(PLATFORM|OS|ARCH|VARIANT)=.*`).FindString(text); found != "" {
+		t.Error(found)
+	}
+}
+
 // docs/installing.md says which versions of Kubernetes are supported. CI tests each of them, and the first one is the oldest everywhere.
 func TestSupportedVersionsAreTested(t *testing.T) {
 	find := func(file, pattern string) string {
