@@ -3,6 +3,8 @@
 use std::{path::PathBuf, pin::pin, time::Duration};
 
 use futures::{StreamExt, stream};
+use http::Uri;
+use hyper_util::client::proxy::matcher::Matcher;
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::ControllerRevision,
@@ -77,8 +79,22 @@ fn first_line(error: &KubeconfigError) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
+/// Whether this proxy is that of the environment, and not used for the API server: it is on this machine, or `NO_PROXY` names it.
+fn is_bypassed(proxy: &Uri, server: &Uri, variable: impl Fn(&str) -> Option<String>) -> bool {
+    let either = |name: &str| variable(name).or_else(|| variable(&name.to_lowercase()));
+    let is_from_environment = either("HTTPS_PROXY").is_some_and(|url| url.parse().is_ok_and(|url: Uri| url == *proxy));
+    let hosts = format!("localhost,127.0.0.0/8,::1,{}", either("NO_PROXY").unwrap_or_default());
+    // The proxy does not matter here, only the hosts do.
+    let matcher = Matcher::builder().all("http://proxy").no(hosts).build();
+    is_from_environment && matcher.intercept(server).is_none()
+}
+
 /// The innermost cause of an error. kube's errors of exec plugins contain their arguments, variables and output, which may be secret.
 fn root(error: &(dyn std::error::Error + 'static)) -> String {
+    // The URL of a proxy may have a password.
+    if let Some(kube::Error::ProxyProtocolUnsupported { .. }) = error.downcast_ref() {
+        return "the proxy must begin with http://, https:// or socks5://".to_owned();
+    }
     match error.downcast_ref() {
         Some(AuthError::AuthExecRun { status, .. }) => format!("the exec plugin of the kubeconfig failed ({status})"),
         Some(AuthError::AuthExecParse(_)) => {
@@ -125,7 +141,7 @@ impl Cluster {
     pub async fn new(location: Location) -> Result<Self, Error> {
         let options = KubeConfigOptions { context: location.context, ..KubeConfigOptions::default() };
         let is_named = options.context.is_some() || std::env::var_os("KUBECONFIG").is_some_and(|path| !path.is_empty());
-        let config = match location.kubeconfig {
+        let mut config = match location.kubeconfig {
             Some(path) => Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?,
             None => match Config::from_kubeconfig(&options).await {
                 // Without a kubeconfig, use the pod's ServiceAccount, like kubectl.
@@ -133,7 +149,10 @@ impl Cluster {
                 config => config?,
             },
         };
-        let namespace = location.namespace.unwrap_or_else(|| config.default_namespace.clone());
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        config.proxy_url = config.proxy_url.filter(|proxy| !is_bypassed(proxy, &config.cluster_url, variable));
+        let namespaces = [location.namespace, Some(config.default_namespace.clone())];
+        let namespace = namespaces.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or("default".to_owned());
         let client = Client::try_from(config)?;
         let sets = Api::namespaced_with(client.clone(), &namespace, &objects::resource());
         Ok(Cluster { client, namespace, sets })
@@ -255,11 +274,9 @@ impl Cluster {
     pub async fn look(&self, set: PodSet) -> Result<Seen, Error> {
         let pods = self.owned::<Pod>(&set).await?;
         let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
-        let mut events = Vec::new();
-        for uid in pods.iter().map(|pod| &pod.metadata.uid).chain([&set.metadata.uid]).flatten() {
-            let about = ListParams::default().fields(&format!("involvedObject.uid={uid},type=Warning"));
-            events.extend(api.list(&about).await?.items);
-        }
+        let mut events = api.list(&ListParams::default().fields("type=Warning")).await?.items;
+        let uids: Vec<_> = pods.iter().map(|pod| &pod.metadata.uid).chain([&set.metadata.uid]).collect();
+        events.retain(|event| uids.contains(&&event.involved_object.uid));
         Ok(Seen { set, pods, events, now: Timestamp::now() })
     }
 }
@@ -283,6 +300,27 @@ mod tests {
         let failed = AuthError::AuthExecRun { cmd: "login --password top-secret".to_owned(), status: out.status, out };
         let error = Error::from(kube::Error::Auth(failed)).to_string();
         assert!(error.ends_with("the exec plugin of the kubeconfig failed (exit status: 1)"), "{error}");
+    }
+
+    #[test]
+    fn a_proxy_of_the_environment_is_not_used_for_this_machine_or_hosts_in_no_proxy() {
+        let variable = |name: &str| match name {
+            "https_proxy" => Some("http://user:top-secret@proxy:3128".to_owned()),
+            "NO_PROXY" => Some("10.0.0.0/8,.example.com".to_owned()),
+            _ => None,
+        };
+        let is_bypassed = |proxy: &'static str, server: &'static str| {
+            super::is_bypassed(&Uri::from_static(proxy), &Uri::from_static(server), variable)
+        };
+        let environment = "http://user:top-secret@proxy:3128";
+        for server in
+            ["https://127.0.0.1:6443", "https://localhost:6443", "https://10.1.2.3", "https://api.example.com"]
+        {
+            assert!(is_bypassed(environment, server) && !is_bypassed("http://other:3128", server), "{server}");
+        }
+        assert!(!is_bypassed(environment, "https://api.example.org"));
+        let unsupported = kube::Error::ProxyProtocolUnsupported { proxy_url: Uri::from_static(environment) };
+        assert!(!Error::from(unsupported).to_string().contains("top-secret"));
     }
 
     #[test]

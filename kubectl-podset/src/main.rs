@@ -10,7 +10,7 @@ mod rollout;
 mod why;
 
 use std::{
-    io::{Write, stderr, stdout},
+    io::{ErrorKind, Write, stderr, stdout},
     process::ExitCode,
     time::Duration,
 };
@@ -21,6 +21,9 @@ use serde_json::{Value, json};
 
 use cluster::{Cluster, Error, Location};
 use objects::{KIND, RESOURCE};
+
+/// The number of the signal that ends a process without a reader.
+const SIGPIPE: i32 = 13;
 
 /// Manage rollouts of PodSets, and explain why a set is not ready.
 #[derive(Parser)]
@@ -147,9 +150,12 @@ impl Command {
     }
 }
 
-/// Prints lines. A reader that has gone away is no error.
+/// Prints lines. A reader that has gone away ends the command, as it ends kubectl.
 fn print(lines: &str) {
-    drop(writeln!(stdout(), "{}", without_control_characters(lines)));
+    let printed = writeln!(stdout(), "{}", without_control_characters(lines));
+    if printed.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe) {
+        std::process::exit(128 + SIGPIPE);
+    }
 }
 
 fn warn(lines: &str) {
