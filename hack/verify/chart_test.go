@@ -80,11 +80,12 @@ func TestChartForANamespaceInstallsWhatConfigDoes(t *testing.T) {
 	compare(t, chart(t, "podset-operator", one), config(t, "namespaced"))
 }
 
+// A name of digits alone stays a text.
 func TestEachWatchedNamespaceHasItsRole(t *testing.T) {
-	objects := chart(t, "podset-operator", object{"watchNamespaces": []any{"team-a", "team-b"}})
+	objects := chart(t, "podset-operator", object{"watchNamespaces": []any{"team-a", "100234"}})
 	for _, name := range []string{
 		"Role team-a/podset-operator-manager-role", "RoleBinding team-a/podset-operator-manager-rolebinding",
-		"Role team-b/podset-operator-manager-role", "RoleBinding team-b/podset-operator-manager-rolebinding",
+		"Role 100234/podset-operator-manager-role", "RoleBinding 100234/podset-operator-manager-rolebinding",
 	} {
 		if objects[name] == nil {
 			t.Errorf("%s is missing", name)

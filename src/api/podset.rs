@@ -219,7 +219,8 @@ pub struct PodSetStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub selector: Option<String>,
-    /// Ready is always present. Reconciling, Stalled and ReplicaFailure are present while they are True.
+    /// Ready is always present. Reconciling, Stalled and ReplicaFailure are present while they are True, and False with the reason Over
+    /// if another client also wrote them.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The installation that wrote this status: namespace and name of its Lease, or the identity of a process without leader election.

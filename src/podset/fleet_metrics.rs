@@ -62,7 +62,7 @@ pub struct SetFigures {
     pub outdated: i64,
     /// The longest time since Ready turned False, of all sets that roll out.
     pub rollout: SignedDuration,
-    /// Time since the longest-diverged set last matched its spec.
+    /// Time since the longest-diverged set last matched its spec, apart from sets with a rollout in progress.
     pub unconverged: SignedDuration,
     /// The longest wait of a set before it replaces a finished pod.
     pub backoff: SignedDuration,
@@ -102,7 +102,7 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
             let count = figures.by_reason.iter().find(|(counted, _)| *counted == reason).map_or(0, |(_, count)| *count);
             ConstGauge::new(count).encode(rollouts.encode_family(&[("state", state)])?)?;
         }
-        let available = "Number of pods of PodSets that are Pending or Running and not being deleted";
+        let available = "Number of pods of PodSets that are Pending or Running and not being deleted, ready or not";
         let refused = "Number of PodSets for which creates or deletes of pods are rejected or get no answer";
         let terminating = "Number of pods of PodSets that are being deleted and have not finished yet";
         let counts = [
@@ -118,7 +118,7 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
         }
         let termination =
             "Seconds since the deletion of the longest-terminating pod was requested; 0 if none is terminating";
-        let unconverged = "Seconds since the longest-diverged PodSet last matched its spec; 0 if all match";
+        let unconverged = "Seconds since the longest-diverged PodSet last matched its spec, apart from rollouts in progress; 0 if all match";
         let backoff = "Longest wait in seconds before a finished pod is replaced, of any PodSet in the last 10 minutes; 0 if none waits";
         let rollout =
             "Longest time in seconds that a PodSet with a rollout in progress has not been ready; 0 if there is none";
@@ -181,7 +181,9 @@ impl FleetMetrics {
             figures.termination =
                 figures.termination.max(since.map(|since| now.duration_since(since)).unwrap_or_default());
             figures.backoff = figures.backoff.max(restart_backoff::backoff(pods.iter().copied(), now));
-            if [live, current, ready] != [desired; 3] || !says_converged(set) {
+            // A rollout has a deadline of its own.
+            let is_rolling = reason == status::ROLLING && is_current(set);
+            if !is_rolling && ([live, current, ready] != [desired; 3] || !says_converged(set)) {
                 // Prefer the time in the status, which outlives the leader. Otherwise count from when this process noticed.
                 let age = unready_since(set).map(|since| wall.duration_since(since)).unwrap_or_else(|| {
                     let since = former.get(&set.uid).copied().unwrap_or(now);
@@ -197,8 +199,12 @@ impl FleetMetrics {
 
 /// Whether the status says that the set matches its spec. This is not enough, because a leader that hangs does not update it.
 fn says_converged(set: &Set) -> bool {
-    let is_current = set.status.observed_generation == Some(set.generation);
-    !set.is_deleting && set.wanted.is_ok() && is_current && conditions::holds(&set.status, condition::READY)
+    !set.is_deleting && set.wanted.is_ok() && is_current(set) && conditions::holds(&set.status, condition::READY)
+}
+
+/// Whether the status is about the spec.
+fn is_current(set: &Set) -> bool {
+    set.status.observed_generation == Some(set.generation)
 }
 
 /// When the set became not Ready, according to its status.
@@ -338,6 +344,17 @@ mod tests {
         assert_eq!(taken.unconverged.as_secs(), 100);
         assert_eq!((taken.refused, count(&taken, "PodsNotReady")), (1, 1));
         assert_eq!((taken.desired, taken.available, taken.ready), (2, 1, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rollout_in_progress_does_not_count_as_unconverged() {
+        for (generation, unconverged) in [(1, 0), (2, 60)] {
+            let mut rolling = set(2, &[("Ready", "False", "RolloutInProgress", 60)]);
+            rolling.status.observed_generation = Some(1);
+            rolling.generation = generation;
+            let taken = figures(rolling, vec![testing::pod("a").ready(9)]).take();
+            assert_eq!((taken.unconverged.as_secs(), taken.rollout.as_secs()), (unconverged, 60));
+        }
     }
 
     /// For example, the leader hangs, and the last status that it wrote is Ready.

@@ -10,7 +10,7 @@
 {{/* The labels by which the Deployment selects its pods. */}}
 {{- define "podset-operator.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "podset-operator.labels" -}}
@@ -73,5 +73,5 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "podset-operator.subjects" -}}
 - kind: ServiceAccount
   name: {{ include "podset-operator.name" . }}
-  namespace: {{ .Release.Namespace }}
+  namespace: {{ .Release.Namespace | quote }}
 {{- end -}}
