@@ -1,5 +1,4 @@
-//! Instances of the operator on the API server of the simulation: the real controllers, with the clock, randomness, clients,
-//! leadership and rules that a test gives them.
+//! Instances of the operator on the API server of the simulation, without an election: the test says when they lead.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,12 +7,15 @@ use leadership::{
     Ends, LeaderState,
     env::{Clock, Env, testing::virtual_env},
 };
-use operator_kit::runner::{Context, Controller};
+use operator_kit::runner::Context;
 use podset_operator::{
-    mycustomresource::MyCustomResourceController,
-    podset::{Parts, PodSetController, promise::Rules},
+    manager::{
+        Failure,
+        replica::{self, Parts},
+    },
+    podset::promise::Rules,
 };
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{task::JoinHandle, time::Instant};
 
 use crate::{
     apiserver::{ApiServer, Ice},
@@ -23,7 +25,7 @@ use crate::{
 pub struct Operator {
     pub context: Context,
     leader_state: LeaderState,
-    tasks: JoinSet<()>,
+    life: JoinHandle<Result<(), Failure>>,
 }
 
 impl Operator {
@@ -43,29 +45,21 @@ impl Operator {
         let clock = Arc::new(VirtualClock::new(server, 0, Ice::default()));
         let env = Env { clock, random: virtual_env().random };
         let leader_state = LeaderState::vacant(env.clone());
-        let model = Model { is_bounded: is_gated, ..Model::default() };
+        let model = Model { podset: rules, is_bounded: is_gated, ..Model::default() };
         let (context, clients) = wired(server, name, &model, &env, leader_state.leadership(), &Ice::default());
-        let parts = Parts {
-            env: env.clone(),
-            clients: clients.clone(),
-            rules,
-            scopes: vec![None],
-            default_image: "example.com/default".to_owned(),
+        let arguments = model.flags();
+        let replica = replica::Replica::start(Parts {
+            arguments: &arguments,
             instance: name.to_owned(),
-            metrics: context.metrics.clone(),
-            installation: "default/podset-operator".to_owned(),
-            stop: context.stop.clone(),
-        };
-        let friends = MyCustomResourceController::new(env, clients, vec![None], &context.metrics);
-        let mut operator = Operator { context, leader_state, tasks: JoinSet::new() };
-        operator.run(PodSetController::new(parts));
-        operator.run(friends);
-        operator.context.health.started();
-        operator
-    }
-
-    fn run<C: Controller>(&mut self, controller: C) {
-        self.tasks.spawn(operator_kit::run(Arc::new(controller), self.context.clone()));
+            identity: "default/podset-operator".to_owned(),
+            context: context.clone(),
+            clients,
+            timing: arguments.timing().expect("the default times fit together"),
+            candidacy: None,
+            rules,
+            is_outside: false,
+        });
+        Operator { context, leader_state, life: tokio::spawn(replica.ended()) }
     }
 
     pub fn lead(&mut self) {
@@ -83,21 +77,19 @@ impl Operator {
     }
 
     pub async fn end(mut self) {
-        let ended = self.tasks.try_join_next();
-        assert!(ended.is_none(), "a controller ended by itself: {ended:?}");
+        assert!(!self.life.is_finished(), "it has ended by itself");
         self.context.stop.cancel();
-        while let Some(end) = self.tasks.join_next().await {
-            end.expect("no controller panics");
-        }
+        (&mut self.life).await.expect("only its drop aborts it").expect("no controller panics");
     }
 }
 
-/// An instance that is dropped ends like a killed process: no more requests, and its memory is lost. A controller never ends by itself; if one
-/// did, the test fails, whatever it checks.
+/// An instance that is dropped ends like a killed process: no more requests, and its memory is lost. If a controller has panicked, the test
+/// fails, whatever it checks.
 impl Drop for Operator {
     fn drop(&mut self) {
-        let ended = self.tasks.try_join_next();
-        assert!(ended.is_none() || std::thread::panicking(), "a controller ended by itself: {ended:?}");
+        self.life.abort();
+        let has_ended = self.life.is_finished() && !self.context.stop.is_cancelled();
+        assert!(!has_ended || std::thread::panicking(), "it has ended by itself");
     }
 }
 

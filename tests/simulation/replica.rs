@@ -66,7 +66,7 @@ impl Default for Model {
 }
 
 impl Model {
-    fn flags(&self) -> RunArgs {
+    pub fn flags(&self) -> RunArgs {
         let (lease, deadline, period) = self.timing;
         let timing = [
             "podset-operator".to_owned(),

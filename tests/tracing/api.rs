@@ -89,8 +89,5 @@ impl Deref for TestServer {
 impl Drop for TestServer {
     fn drop(&mut self) {
         self.listening.abort();
-        if !std::thread::panicking() {
-            self.server.check();
-        }
     }
 }

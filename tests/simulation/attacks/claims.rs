@@ -58,13 +58,12 @@ async fn a11(rules: Rules) -> (ApiServer, bool) {
 async fn a11_an_owner_reference_from_another_namespace_is_ignored() {
     let (server, is_untouched) = a11(Rules::default()).await;
     assert!(is_untouched);
-    server.check();
     let theirs = server.all(&PODS, ELSEWHERE);
     assert!(theirs.len() == 5 && theirs.iter().all(object::is_live), "{theirs:?}");
     let requests = server.count(&Requests::all().in_namespace(ELSEWHERE));
     assert_eq!(requests, 0, "no request is sent for them");
     let (server, is_untouched) = a11(cached(CacheRules { home: |_| "anywhere".into(), ..CacheRules::default() })).await;
-    assert!(!is_untouched || exceeded_bound(&server), "the attack must succeed if the UID alone counts");
+    assert!(exceeded_bound(&server) || !is_untouched, "the attack must succeed if the UID alone counts");
 }
 
 /// Another replica takes over and lists everything in both namespaces before it writes.

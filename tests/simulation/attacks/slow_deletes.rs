@@ -31,7 +31,6 @@ async fn slow_deletes_leave_time_for_the_others() {
         server.wait_until(is_scaled, seconds(within)).await;
         sleep(300).await;
         assert!(is_scaled(&server), "{:?}", server.live_pods(NS, "web"));
-        server.check();
     }
 }
 
@@ -44,7 +43,6 @@ async fn slow_deletes_of_finished_pods_delay_no_creates() {
     sleep(700).await;
     server.scale(NS, "web", 103);
     assert!(becomes_ready(&server, "web", 103, 20).await);
-    server.check();
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,7 +58,6 @@ async fn one_surplus_pod_is_reported_before_all_others_were_tried() {
         assert_eq!(server.events(NS, "FailedDelete").len(), 1);
         let patched = server.count(&Requests::status_patches("podsets")) - patches;
         assert!(patched <= 1, "it does not change again and again");
-        server.check();
     }
 }
 
@@ -76,7 +73,6 @@ async fn a_pod_that_can_be_deleted_again_gets_its_turn() {
     assert!(tried.iter().all(|hits| *hits > 2), "{tried:?}");
     rules.pop().unwrap().remove();
     server.wait_until(|s| s.live_pods(NS, "web").len() == 19, seconds(180)).await;
-    server.check();
 }
 
 /// Writes that fail or get no answer are reported and retried when a new leader takes over.
@@ -107,7 +103,6 @@ async fn a_new_leader_neither_withdraws_nor_repeats_the_report() {
         assert!(failing.hits() > hits, "{case}");
         failing.remove();
         ready(&server, "web", usize::try_from(replicas).unwrap()).await;
-        server.check();
     }
 }
 
@@ -130,7 +125,6 @@ async fn no_delete_begins_for_a_former_spec_or_after_the_signal_to_stop() {
             assert_eq!(deletes(&server), begun);
             ready(&server, "web", 30).await;
         }
-        server.check();
     }
 }
 
@@ -153,7 +147,6 @@ async fn other_sets_of_the_namespace_get_connections() {
         assert!(becomes_ready(&server, set, 20, 3).await, "{set}");
         sleep(7).await;
     }
-    server.check();
 }
 
 /// One delete of a rollout fails, and other pods are replaced first.
@@ -166,7 +159,6 @@ async fn a_single_failed_delete_does_not_stay_reported_during_a_rollout() {
     sleep(120).await;
     assert_eq!(condition(&server, "ReplicaFailure"), "");
     assert!(versions(&server).contains('a'), "the rollout goes on");
-    server.check();
 }
 
 /// One delete fails, and another pod is replaced instead. The pod that stays has the former template, as the partition wants.

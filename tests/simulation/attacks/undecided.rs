@@ -31,7 +31,6 @@ async fn another_pod_is_deleted_in_the_end() {
         sleep(300).await;
         assert_eq!(server.live_pods(NS, "web").len(), 2);
         assert!(condition(&server, "Ready").starts_with("True/AllPodsReady"));
-        server.check();
     }
 }
 
@@ -49,7 +48,6 @@ async fn many_deletes_that_fail_are_reported_and_delay_no_creates() {
         sleep(300).await;
         server.scale(NS, "web", 12);
         assert!(becomes_ready(&server, "web", 12, 3).await);
-        server.check();
     }
 }
 
@@ -70,7 +68,6 @@ async fn a_read_shows_whether_the_last_delete_took_effect() {
     last.remove();
     sleep(100).await;
     assert_eq!(server.live_pods(NS, "web").len(), 3);
-    server.check();
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,7 +77,6 @@ async fn a_rollout_replaces_the_other_pods() {
     hang(&server, &first_victim(&server));
     change_template(&server, "b");
     server.wait_until(|s| versions(s) == "a b b b", seconds(900)).await;
-    server.check();
 }
 
 /// The first of many finished pods cannot be deleted.
@@ -95,7 +91,6 @@ async fn other_finished_pods_are_deleted() {
         sleep(120).await;
         let finished = server.pods(NS, "web").len() - 2;
         assert_eq!(finished, KEPT + 1, "the one that cannot be deleted, and those that are kept");
-        server.check();
     }
 }
 
@@ -110,7 +105,6 @@ async fn a_rollout_continues_with_a_pod_whose_deletes_were_undecided() {
     changed_to(&server, "b", 600, "a a a a").await;
     hanging.remove();
     server.wait_until(|s| versions(s) == "b b b b", seconds(300)).await;
-    server.check();
 }
 
 /// The pods are read for another reason while the delete of one may still take effect.
@@ -142,7 +136,6 @@ async fn a_finished_pod_is_not_deleted_again_at_once() {
     let cut = server.fault(Requests::deletes("pods"), Fault::CutBefore);
     sleep(100).await;
     assert!((1..5).contains(&cut.hits()), "{}", cut.hits());
-    server.check();
 }
 
 /// Under TerminationComplete, the delete of a pod without a node requires its version. A webhook rejects it with the code of a conflict.
@@ -154,7 +147,6 @@ async fn a_rejection_with_the_code_of_a_conflict_concerns_one_pod() {
     server.fault(Requests::deletes("pods").named(&pod), Fault::Refuse(conflict));
     server.scale(NS, "web", 1);
     server.wait_until(|s| s.live_pods(NS, "web") == [pod.clone()], seconds(15)).await;
-    server.check();
 }
 
 /// Under TerminationComplete, the delete of a pod without a node requires the resourceVersion in the cache. The watch has stopped.
@@ -167,7 +159,6 @@ async fn a_pod_with_an_outdated_version_is_deleted_after_a_read() {
     }
     server.scale(NS, "web", 1);
     server.wait_until(|s| s.live_pods(NS, "web").len() == 1, seconds(15)).await;
-    server.check();
 }
 
 /// The API server executes the delete, and answers with an error.

@@ -16,17 +16,13 @@ fn with_pods(replicas: i64, pods: &[&str]) -> (ApiServer, String) {
     (server, uid)
 }
 
-fn is_broken(server: &ApiServer, what: &str) -> bool {
-    server.first_violation().is_some_and(|broken| broken.contains(what))
-}
-
 #[tokio::test(start_paused = true)]
 async fn n_pods_are_accepted_and_one_more_is_caught() {
     let (server, uid) = with_pods(2, &["a", "b"]);
     assert_eq!(server.first_violation(), None);
     owned_pod(&server, &uid, "c");
     server.kill_pod("default", "c");
-    let panic = catch_unwind(AssertUnwindSafe(|| server.check())).expect_err("the violation is remembered");
+    let panic = catch_unwind(AssertUnwindSafe(|| drop(server))).expect_err("the violation is remembered");
     let text = panic.downcast_ref::<String>().expect("a text");
     assert!(text.contains(&format!("default/web ({uid}) has 3 pods where 2 are allowed")), "{text}");
     assert!(text.contains("Added Pod default/c by user (Pending)"), "{text}");
@@ -41,7 +37,7 @@ async fn pods_count_for_the_uid_of_their_owner_and_not_for_its_name() {
     owned_pod(&server, &uid, "b");
     assert_eq!(server.first_violation(), None);
     owned_pod(&server, &former, "c");
-    assert!(is_broken(&server, &former), "the last value of N holds for a deleted set");
+    assert!(server.has_broken(&former), "the last value of N holds for a deleted set");
     server.strip_owner("default", "c");
     assert_eq!(server.live_pods("default", "web"), ["b"]);
 }
@@ -96,14 +92,14 @@ async fn a_replica_that_changes_more_than_a_status_or_a_pod_of_a_user_is_caught(
     let server = with_two().await;
     let patch = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
     podsets(&server).patch("web", &PatchParams::default(), &patch).await.expect("patched");
-    assert!(is_broken(&server, "more than a status"));
+    assert!(server.has_broken("more than a status"));
 
     let server = with_two().await;
     server.create_pod("default", "theirs", json!({}));
     pods(&server).patch("web-poda", &PatchParams::default(), &patch).await.expect("patched");
     assert_eq!(server.first_violation(), None);
     pods(&server).patch("theirs", &PatchParams::default(), &patch).await.expect("patched");
-    assert!(is_broken(&server, "a replica changed a pod of a user"));
+    assert!(server.has_broken("a replica changed a pod of a user"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,7 +118,7 @@ async fn a_broken_template_that_takes_too_many_pods_is_caught() {
     create("a");
     assert_eq!(server.first_violation(), None);
     create("b");
-    assert!(is_broken(&server, "2 pods have a broken template, but at most 1"));
+    assert!(server.has_broken("2 pods have a broken template, but at most 1"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,7 +142,7 @@ async fn an_event_that_cannot_be_right_is_caught() {
     assert_eq!(server.first_violation(), None);
     report("b", "ScaledUp", "Scaled up from 0 to 3").await;
     report("c", "FailedCreate", "no").await;
-    let found = server.with(|state| state.observers.violations.clone());
+    let found = server.violations();
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found.iter().all(|found| found.starts_with("an event is wrong: ")), "{found:?}");
 }
@@ -156,7 +152,7 @@ async fn is_caught(server: &ApiServer, pod: &str) -> bool {
     assert_eq!(server.first_violation(), None);
     // The result does not matter.
     let _ = pods(server).delete(pod, &DeleteParams::default()).await;
-    is_broken(server, "without a reason")
+    server.has_broken("without a reason")
 }
 
 #[tokio::test(start_paused = true)]

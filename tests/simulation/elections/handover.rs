@@ -106,7 +106,6 @@ async fn a_few_seconds_of_lease_errors_do_not_end_a_term() {
         failing.remove();
         sleep(seconds(60)).await;
         assert!(a.leads() && !b.leads());
-        server.check();
     }
 }
 
@@ -121,15 +120,6 @@ async fn at_rest_a_standby_sends_nothing_and_the_leader_only_renews() {
     assert!(are_renewals, "{requests:?}");
     let patches = requests.iter().filter(|entry| entry.request.verb == Verb::Patch).count();
     assert!((29..=31).contains(&patches), "renewed every 2 s: {patches} in 60 s");
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_of_four_simultaneous_candidates_leads() {
-    let server = cluster();
-    let all: Vec<_> = ["a", "b", "c", "d"].map(|name| Replica::start(&server, name, Model::default())).into();
-    sleep(seconds(5)).await;
-    assert_eq!(all.iter().filter(|replica| replica.leads()).count(), 1);
-    converged(&server).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -263,7 +253,6 @@ async fn long_durations_keep_the_lease_with_a_slow_api_server() {
     leads(&a, seconds(60)).await;
     sleep(seconds(300)).await;
     assert!(a.leads());
-    server.check();
 }
 
 #[tokio::test(start_paused = true)]

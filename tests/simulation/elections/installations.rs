@@ -95,6 +95,7 @@ async fn installations_that_write_the_same_sets_notice_each_other() {
     assert!(noticed.iter().sum::<f64>() >= 4.0, "one of them writes the status, and the other sees it: {noticed:?}");
     let writer = server.podset(NS, "web")["status"]["writtenBy"].clone();
     assert!(["default/podset-operator", "ops/podset-operator"].map(Into::into).contains(&writer), "{writer}");
+    assert!(server.has_broken("written by a replica that is not the leader"), "for each Lease, the other one writes");
 }
 
 #[tokio::test(start_paused = true)]

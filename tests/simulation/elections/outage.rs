@@ -88,6 +88,6 @@ async fn late_writes(time: Duration) -> ApiServer {
 async fn a_write_that_arrives_late_ends_before_the_lease_only_within_the_margin() {
     // Written bytes may stay unacknowledged for this long.
     converged(&late_writes(Duration::from_millis(1_990)).await).await;
-    let violations = late_writes(seconds(12)).await.with(|state| state.observers.violations.clone());
+    let violations = late_writes(seconds(12)).await.violations();
     assert!(violations.iter().any(|violation| violation.starts_with(ONE_WRITER)), "{violations:?}");
 }

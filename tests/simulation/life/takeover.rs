@@ -103,7 +103,6 @@ async fn lists_that_fail_midway_delay_only_their_own_namespace() {
     assert!(amber.hits() >= 4 && all.hits() >= 4, "{} and {}", amber.hits(), all.hits());
     amber.remove();
     server.wait_until(|s| are_written(s, "amber"), seconds(9)).await;
-    server.check();
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,7 +119,6 @@ async fn hanging_lists_of_ten_namespaces_delay_no_other() {
     assert!(!hanging.iter().any(|namespace| are_written(&server, namespace)));
     hang.remove();
     server.wait_until(|s| hanging.iter().all(|namespace| are_written(s, namespace)), seconds(30)).await;
-    server.check();
 }
 
 fn teams() -> Vec<String> {
@@ -143,7 +141,6 @@ async fn a_new_leader_with_much_to_do_reads_each_namespace_once() {
     server.wait_until(|s| s.live_pods("new", "web").len() == 2, seconds(1)).await;
     sleep(seconds(10)).await;
     assert_eq!(listed(), 62, "a namespace is listed once, and a set created during the term needs no list");
-    server.check();
 }
 
 #[tokio::test(start_paused = true)]

@@ -194,7 +194,8 @@ impl World {
     }
 
     fn broken(&self) -> Option<String> {
-        self.panicked.clone().or_else(|| self.server.first_violation())
+        let violation = self.server.first_violation();
+        self.panicked.clone().or(violation)
     }
 
     fn tell(&mut self, what: &str) {

@@ -1,8 +1,6 @@
 //! Admission: the namespace's life cycle, a test's webhook, the schema and quotas may reject or change a create before it
 //! reaches the store, in the order of the real server. A delete of a protected pod is rejected.
 
-use std::{collections::BTreeMap, sync::Arc};
-
 use serde_json::{Value, json};
 
 use super::{
@@ -11,19 +9,6 @@ use super::{
     status::Status,
     store::State,
 };
-
-/// A webhook: it may change or reject the pod that is being created.
-pub type Webhook = Arc<dyn Fn(&mut Value) -> Result<(), Status> + Send + Sync>;
-
-#[derive(Default)]
-pub struct Admission {
-    /// How many pods a ResourceQuota allows, by namespace, and the action that set it.
-    pub quotas: BTreeMap<String, (usize, &'static str)>,
-    /// The webhook for pods, and the action that set it.
-    pub webhook: Option<(Webhook, &'static str)>,
-    /// Live pods that clients cannot delete, by UID, each with the action that protects it.
-    pub protected: BTreeMap<String, &'static str>,
-}
 
 impl State {
     /// Runs all checks that can reject a create before the name is looked up.

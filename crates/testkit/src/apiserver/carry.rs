@@ -13,7 +13,6 @@ use http::{Response, header};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
 use rand::RngExt;
-use serde_json::Value;
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep, sleep_until, timeout_at},
@@ -21,15 +20,15 @@ use tokio::{
 
 use super::{
     ApiServer,
-    faults::{Fault, Rule},
+    answer::Answer,
+    faults::{Cut, Fault, Rule},
     feed::feed,
+    list::{former_pages, presented},
     log::LoggedRequest,
-    read::{former_pages, presented},
     request::{ApiRequest, Verb},
-    service::{AnswerBody, Cut},
+    service::AnswerBody,
     status::Status,
     store::State,
-    watch::Opened,
 };
 
 /// The time limit of the real server for a request that is not a watch.
@@ -38,28 +37,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// After this many violations of the bound, the server executes no more requests.
 const RUNAWAY: usize = 20;
 
-pub enum Answer {
-    /// An object, a list or a Status, with its code.
-    Json(u16, Value),
-    Watch(Opened),
-    NoSuchPath,
-}
-
-impl From<Status> for Answer {
-    fn from(status: Status) -> Self {
-        Self::Json(status.code, status.to_value())
-    }
-}
-
 impl Answer {
-    fn code(&self) -> u16 {
-        match self {
-            Self::Json(code, _) => *code,
-            Self::Watch(_) => 200,
-            Self::NoSuchPath => 404,
-        }
-    }
-
     /// The HTTP response of this server. A garbled one breaks off in the middle, unless it is a watch.
     pub fn into_response(self, server: &ApiServer, is_garbled: bool) -> Response<AnswerBody> {
         let code = self.code();

@@ -8,16 +8,18 @@ use std::{
     time::Duration,
 };
 
+use rand::RngExt;
 use tokio::sync::Semaphore;
 
 use super::{
     ApiServer,
     faults::{Fault, Rule, WatchMode, WatchScope},
     log::LoggedRequest,
+    quorum::{Pending, Quorum},
     request::Verb,
     select::Requests,
     settings::Settings,
-    watch::{Delivery, ModeInForce, Watcher},
+    watcher::{Delivery, ModeInForce, Watcher},
 };
 
 /// A fault rule that a test added. It stays in force until it is removed.
@@ -172,6 +174,24 @@ impl ApiServer {
         });
     }
 
+    /// Takes the quorum from the store: reads and writes wait, and watches are silent.
+    pub fn lose_quorum(&self) {
+        self.with(|state| state.quorum = Quorum(Some((state.coverage.place_fault(), Vec::new()))));
+    }
+
+    /// Restores the quorum. A random number of the first queued writes takes effect, in order, even if their clients
+    /// gave up. The other writes are lost. Then the reads are answered.
+    pub fn regain_quorum(&self) {
+        let Some((_, pending)) = self.with(|state| state.quorum.0.take()) else { return };
+        let (writes, reads): (Vec<_>, Vec<_>) = pending.into_iter().partition(|waits| waits.request.verb.mutates());
+        let kept = self.with(|state| state.random.random_range(0..=writes.len()));
+        let reads = reads.into_iter().filter(|waits| !waits.answer.is_closed());
+        for Pending { id, request, answer } in writes.into_iter().take(kept).chain(reads) {
+            drop(answer.send(self.execute(id, &request)));
+        }
+        self.with(|state| state.jobs.wake.notify_one());
+    }
+
     pub fn settings(&self, change: impl FnOnce(&mut Settings)) {
         self.with(|state| change(&mut state.settings));
     }
@@ -205,15 +225,20 @@ impl ApiServer {
         self.with(|state| state.log.len())
     }
 
-    pub fn first_violation(&self) -> Option<String> {
-        self.with(|state| state.observers.violations.first().cloned())
+    /// What broke a promise so far. Only what comes later makes the test fail.
+    pub fn violations(&self) -> Vec<String> {
+        self.with(|state| {
+            state.observers.expected = state.observers.violations.len();
+            state.observers.violations.clone()
+        })
     }
 
-    /// Fails the test if a promise was broken.
-    #[track_caller]
-    pub fn check(&self) {
-        if let Some(violation) = self.first_violation() {
-            panic!("{violation}\n{}", self.recently());
-        }
+    pub fn first_violation(&self) -> Option<String> {
+        self.violations().into_iter().next()
+    }
+
+    /// Whether a promise was broken, in these words.
+    pub fn has_broken(&self, words: &str) -> bool {
+        self.violations().iter().any(|violation| violation.contains(words))
     }
 }

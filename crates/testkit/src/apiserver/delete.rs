@@ -120,7 +120,7 @@ impl State {
         let mut marked = (**stored).clone();
         marked["metadata"]["deletionTimestamp"] = self.clock.rfc3339().into();
         marked["status"]["phase"] = "Terminating".into();
-        self.jobs.push(self.settings.collect_after, object::name(stored), State::drain_namespace);
+        self.after(self.settings.collect_after, object::name(stored), State::drain_namespace);
         self.put(marked, by)
     }
 }

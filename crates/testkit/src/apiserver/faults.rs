@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, sync::atomic::AtomicUsize, time::Duration};
 
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use super::{select::Requests, status::Status};
 
@@ -115,5 +116,30 @@ pub struct WatchScope {
 impl WatchScope {
     pub fn covers(&self, instance: &str, plural: &str) -> bool {
         self.instance.as_deref().is_none_or(|i| i == instance) && self.plural.as_deref().is_none_or(|p| p == plural)
+    }
+}
+
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("connection reset by peer")]
+pub struct Cut;
+
+/// Whether the server is reachable, and the connections that it has accepted.
+#[derive(Default)]
+pub struct Listener {
+    /// The action that made it unreachable.
+    pub away: Option<&'static str>,
+    pub accepted: CancellationToken,
+}
+
+impl Listener {
+    /// Accepts a connection or a request. The token is cancelled when the connection breaks.
+    pub fn reach(&self, coverage: &mut Coverage) -> Result<CancellationToken, Cut> {
+        match self.away {
+            None => Ok(self.accepted.clone()),
+            Some(action) => {
+                coverage.hit(action);
+                Err(Cut)
+            }
+        }
     }
 }

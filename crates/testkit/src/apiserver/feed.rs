@@ -11,8 +11,8 @@ use tokio::{
 
 use super::{
     ApiServer,
-    service::Cut,
-    watch::{Delivery, Opened},
+    faults::Cut,
+    watcher::{Delivery, Opened},
 };
 
 /// How often a watch gets a bookmark.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{
+    change::{Change, EventType},
     delete::{FOREGROUND, ORPHAN},
     kinds::NAMESPACES,
     object,
-    store::{Change, EventType, State},
+    store::State,
 };
 
 const COLLECTOR: &str = "garbage-collector";
@@ -21,24 +22,24 @@ impl State {
         let (uid, delay) = (object::uid(&change.object), self.settings.collect_after);
         if change.event == EventType::Deleted {
             for dependent in self.dependents(uid) {
-                self.jobs.push(delay, object::uid(&dependent), State::collect);
+                self.after(delay, object::uid(&dependent), State::collect);
             }
             for owner in object::owners(&change.object) {
                 let owner = owner["uid"].as_str().unwrap_or_default();
                 if self.by_uid(owner).is_some_and(|owner| object::is_terminating(owner)) {
-                    self.jobs.push(delay, owner, State::finalize);
+                    self.after(delay, owner, State::finalize);
                 }
             }
             return;
         }
         if change.event == EventType::Added && !object::owners(&change.object).is_empty() {
             // The owner may already be gone.
-            self.jobs.push(delay, uid, State::collect);
+            self.after(delay, uid, State::collect);
         }
         let finalizers = object::finalizers(&change.object);
         let ours = finalizers.iter().any(|f| *f == ORPHAN || *f == FOREGROUND);
         if object::is_terminating(&change.object) && ours {
-            self.jobs.push(delay, uid, State::finalize);
+            self.after(delay, uid, State::finalize);
         }
     }
 
@@ -117,7 +118,7 @@ impl State {
         for object in inside.iter().filter(|o| !object::is_terminating(o)) {
             self.delete_as(NAMESPACE_CONTROLLER, object);
         }
-        self.jobs.push(self.settings.collect_after * 10, name, State::drain_namespace);
+        self.after(self.settings.collect_after * 10, name, State::drain_namespace);
     }
 
     fn delete_as(&mut self, by: &str, stored: &Arc<Value>) {

@@ -8,29 +8,30 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{ApiServer, store::State};
+use super::ApiServer;
 
-/// A step of one of the cluster's controllers, and the UID of its object (or the name of its namespace): an object that
-/// is recreated under the same name is a different one.
-type Job = (String, Box<dyn FnOnce(&mut State, &str) + Send>);
-
-/// Pending jobs, by time and then by order of arrival.
-#[derive(Default)]
-pub struct Jobs {
-    queue: BTreeMap<(Instant, u64), Job>,
+/// Pending jobs with the UIDs that they get, by time and then by order of arrival.
+pub struct Jobs<J> {
+    queue: BTreeMap<(Instant, u64), (String, J)>,
     sequence: u64,
     /// Notified when a job is added.
     pub wake: Arc<Notify>,
 }
 
-impl Jobs {
-    pub fn push(&mut self, delay: Duration, uid: &str, job: impl FnOnce(&mut State, &str) + Send + 'static) {
+impl<J> Default for Jobs<J> {
+    fn default() -> Self {
+        Self { queue: BTreeMap::new(), sequence: 0, wake: Arc::default() }
+    }
+}
+
+impl<J> Jobs<J> {
+    pub fn push(&mut self, delay: Duration, uid: &str, job: J) {
         self.sequence += 1;
-        self.queue.insert((Instant::now() + delay, self.sequence), (uid.to_owned(), Box::new(job)));
+        self.queue.insert((Instant::now() + delay, self.sequence), (uid.to_owned(), job));
         self.wake.notify_one();
     }
 
-    fn pop_due(&mut self) -> Option<Job> {
+    fn pop_due(&mut self) -> Option<(String, J)> {
         let entry = self.queue.first_entry()?;
         (entry.key().0 <= Instant::now()).then(|| entry.remove())
     }

@@ -6,9 +6,10 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
+    change::{Change, EventType},
     kinds::PODS,
     object,
-    store::{Change, EventType, State},
+    store::State,
 };
 
 const NODES: u64 = 3;
@@ -18,67 +19,6 @@ const STARTS_IN: Duration = Duration::from_millis(500);
 
 const SCHEDULER: &str = "scheduler";
 const KUBELET: &str = "kubelet";
-
-/// The life of one pod. Each time counts from the step before; a step with `None` never happens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodScript {
-    /// From creation to binding.
-    pub bound_after: Option<Duration>,
-    /// Whether the scheduler reports that the pod fits on no node.
-    pub fits_nowhere: bool,
-    /// From `Running` to ready.
-    pub ready_after: Option<Duration>,
-    /// From `Running` to the exit of the container, and whether it succeeds.
-    pub ends_after: Option<(Duration, bool)>,
-    /// From the deletionTimestamp to removal; with `None` the pod terminates forever.
-    pub gone_after: Option<Duration>,
-}
-
-impl Default for PodScript {
-    fn default() -> Self {
-        Self {
-            bound_after: Some(Duration::from_millis(20)),
-            fits_nowhere: false,
-            ready_after: Some(Duration::ZERO),
-            ends_after: None,
-            gone_after: Some(Duration::from_secs(1)),
-        }
-    }
-}
-
-impl PodScript {
-    /// Stays Pending forever, without a node and without a condition.
-    pub fn unschedulable() -> Self {
-        Self { bound_after: None, ..Self::default() }
-    }
-
-    pub fn never_ready() -> Self {
-        Self { ready_after: None, ..Self::default() }
-    }
-
-    pub fn fails_after(running: Duration) -> Self {
-        Self { ends_after: Some((running, false)), ..Self::default() }
-    }
-
-    pub fn gone_after(terminating: Duration) -> Self {
-        Self { gone_after: Some(terminating), ..Self::default() }
-    }
-}
-
-pub type ChooseScript = Arc<dyn Fn(&Value) -> PodScript + Send + Sync>;
-
-pub struct Kubelet {
-    /// Chooses the script of each pod, at each of its steps.
-    pub choose_script: ChooseScript,
-    /// How many pods were bound so far. Binding is round robin.
-    bound: u64,
-}
-
-impl Default for Kubelet {
-    fn default() -> Self {
-        Self { choose_script: Arc::new(|_| PodScript::default()), bound: 0 }
-    }
-}
 
 impl State {
     /// Queues the next job for a new or a terminating pod after a change.
@@ -95,21 +35,13 @@ impl State {
             _ => (script.gone_after.filter(|_| is_ending), State::remove_pod),
         };
         if let Some(delay) = delay {
-            self.jobs.push(delay, object::uid(pod), job);
+            self.after(delay, object::uid(pod), job);
         }
     }
 
-    /// The scheduler binds the pod to a node, or reports that it fits on none.
+    /// The scheduler binds the pod to a node.
     fn bind(&mut self, uid: &str) {
         let now = self.clock.rfc3339();
-        if self.by_uid(uid).is_some_and(|pod| (self.kubelet.choose_script)(pod).fits_nowhere) {
-            self.change_pod(uid, SCHEDULER, |pod| {
-                let mut condition = pod_condition("PodScheduled", "False", &now);
-                condition["message"] = "0/3 nodes are available: 3 Insufficient cpu.".into();
-                object::set_condition(pod, condition);
-            });
-            return;
-        }
         let node = format!("node-{}", self.kubelet.bound % NODES);
         // The API server rejects the binding of a pod that is being deleted.
         if self.by_uid(uid).is_some_and(|pod| object::is_terminating(pod)) {
@@ -121,7 +53,7 @@ impl State {
         });
         if bound.is_some() {
             self.kubelet.bound += 1;
-            self.jobs.push(STARTS_IN, uid, State::run_pod);
+            self.after(STARTS_IN, uid, State::run_pod);
         }
     }
 
@@ -140,10 +72,10 @@ impl State {
             return;
         }
         if let Some(delay) = script.ready_after.filter(|_| !ready) {
-            self.jobs.push(delay, uid, |state, uid| state.set_ready(uid, true));
+            self.after(delay, uid, |state, uid| state.set_ready(uid, true));
         }
         if let Some((delay, success)) = script.ends_after {
-            self.jobs.push(delay, uid, move |state, uid| state.finish_pod(uid, success));
+            self.after(delay, uid, move |state, uid| state.finish_pod(uid, success));
         }
     }
 

@@ -10,7 +10,9 @@
 //! it through `views`.
 
 mod admission;
+mod answer;
 mod carry;
+mod change;
 mod clock;
 mod control;
 mod delete;
@@ -21,6 +23,7 @@ mod ice;
 mod jobs;
 mod kinds;
 mod kubelet;
+mod list;
 mod log;
 mod observers;
 mod quorum;
@@ -36,6 +39,7 @@ mod surroundings;
 mod users;
 mod views;
 mod watch;
+mod watcher;
 mod write;
 
 use std::sync::{Arc, Mutex, TryLockError};
@@ -43,24 +47,43 @@ use std::sync::{Arc, Mutex, TryLockError};
 pub use crate::object;
 
 pub use self::{
+    change::EventType,
     control::{FaultRule, WatchControl},
-    faults::Fault,
+    faults::{Cut, Fault},
     ice::Ice,
     kinds::{LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, REVISIONS},
-    kubelet::PodScript,
     observers::{ONE_WRITER, has_template, is_as_requested},
     request::Verb,
     select::Requests,
-    service::{AnswerBody, Connection, Cut},
+    service::{AnswerBody, Connection},
+    settings::PodScript,
     status::Status,
-    store::{EventType, State},
+    store::State,
     users::{LABEL, pod},
 };
 
-/// An API server; clones are the same server.
-#[derive(Clone)]
+/// An API server; clones are the same server. The first one fails the test when it is dropped, if a promise was broken and the test has
+/// not read it with [`ApiServer::violations`].
 pub struct ApiServer {
     state: Arc<Mutex<State>>,
+    is_first: bool,
+}
+
+impl Clone for ApiServer {
+    fn clone(&self) -> Self {
+        Self { state: Arc::clone(&self.state), is_first: false }
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        if !self.is_first || std::thread::panicking() {
+            return;
+        }
+        if let Some(violation) = self.with(|state| state.observers.violations.get(state.observers.expected).cloned()) {
+            panic!("{violation}\n{}", self.recently());
+        }
+    }
 }
 
 impl ApiServer {
@@ -68,7 +91,7 @@ impl ApiServer {
     ///
     /// Call it on a current-thread tokio runtime. The server uses the clock of that runtime and stops with it.
     pub fn new(seed: u64) -> Self {
-        let server = Self { state: Arc::new(Mutex::new(State::new(seed))) };
+        let server = Self { state: Arc::new(Mutex::new(State::new(seed))), is_first: true };
         tokio::spawn(jobs::drive(server.clone()));
         server
     }

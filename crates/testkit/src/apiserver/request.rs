@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use kube::client::Body;
 use serde_json::Value;
 
-use super::{carry::Answer, kinds::Kind, object, status::Status};
+use super::{kinds::Kind, object, status::Status};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
@@ -46,8 +46,9 @@ pub struct ApiRequest {
 }
 
 impl ApiRequest {
-    /// Parses a request of the client called `instance`. An error is the answer to the client.
-    pub async fn read(instance: &str, request: Request<Body>) -> Result<Self, Answer> {
+    /// Parses a request of the client called `instance`. An error is the answer to the client; without a
+    /// Status, the path does not exist.
+    pub async fn read(instance: &str, request: Request<Body>) -> Result<Self, Option<Status>> {
         let (parts, body) = request.into_parts();
         let bytes = body.collect().await.map_err(|error| Status::bad_request(error.to_string()))?.to_bytes();
         let body: Value = if bytes.is_empty() {
@@ -63,7 +64,7 @@ impl ApiRequest {
         let (group, version, rest) = match segments.as_slice() {
             ["api", version, rest @ ..] => ("", *version, rest),
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
-            _ => return Err(Answer::NoSuchPath),
+            _ => return Err(None),
         };
         let (namespace, rest) = match rest {
             ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
@@ -73,10 +74,10 @@ impl ApiRequest {
             [plural] => (*plural, "", ""),
             [plural, name] => (*plural, *name, ""),
             [plural, name, subresource] => (*plural, *name, *subresource),
-            _ => return Err(Answer::NoSuchPath),
+            _ => return Err(None),
         };
         if !Kind::group_served(group, version) {
-            return Err(Answer::NoSuchPath);
+            return Err(None);
         }
         let kind = Kind::find(group, version, plural).ok_or_else(|| Status::of_code(404))?;
         let watch = query.get("watch").is_some_and(|v| v == "true" || v == "1");

@@ -13,33 +13,10 @@ use kube::client::Body;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, duplex};
 use tokio_util::sync::CancellationToken;
 
-use super::{ApiServer, request::ApiRequest, store::State};
-
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("connection reset by peer")]
-pub struct Cut;
+use super::{ApiServer, answer::Answer, faults::Cut, request::ApiRequest};
 
 /// The body of an answer: one frame, or a frame for each event of a watch.
 pub type AnswerBody = UnsyncBoxBody<Bytes, Cut>;
-
-/// Whether the server is reachable, and the connections that it has accepted.
-#[derive(Default)]
-pub struct Listener {
-    /// The action that made it unreachable.
-    away: Option<&'static str>,
-    accepted: CancellationToken,
-}
-
-/// Accepts a connection or a request. The token is cancelled when the connection breaks.
-fn reach(state: &mut State) -> Result<CancellationToken, Cut> {
-    match state.listener.away {
-        None => Ok(state.listener.accepted.clone()),
-        Some(action) => {
-            state.coverage.hit(action);
-            Err(Cut)
-        }
-    }
-}
 
 /// The size of a connection's buffer in bytes.
 const BUFFER: usize = 64 * 1024;
@@ -78,10 +55,14 @@ impl Connection {
         Ok(ours)
     }
 
+    fn reach(&self) -> Result<CancellationToken, Cut> {
+        self.server.with(|state| state.listener.reach(&mut state.coverage))
+    }
+
     /// Speaks HTTP/1.1 on a stream until either side ends the connection, unless the server is unreachable.
     pub fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<(), Cut> {
         // A refused connection leaves no entry in the request log, so this notifies the observers.
-        let broken = self.server.with(|state| reach(state).inspect_err(|_| state.observers.events.delayed()))?;
+        let broken = self.reach().inspect_err(|_| self.server.with(|state| state.observers.events.delayed()))?;
         let service = TowerToHyperService::new(tower::service_fn({
             let connection = self.clone();
             move |request| connection.clone().receive(request)
@@ -98,10 +79,10 @@ impl Connection {
     }
 
     pub async fn send(self, request: Request<Body>) -> Result<Response<AnswerBody>, Cut> {
-        self.server.with(reach)?;
+        self.reach()?;
         match ApiRequest::read(&self.instance, request).await {
             Ok(request) => self.server.accept(Arc::new(request)).await,
-            Err(answer) => Ok(answer.into_response(&self.server, false)),
+            Err(status) => Ok(status.map_or(Answer::NoSuchPath, Answer::from).into_response(&self.server, false)),
         }
     }
 

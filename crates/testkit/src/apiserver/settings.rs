@@ -1,6 +1,14 @@
-//! Settings of the cluster: latencies, limits, behaviour.
+//! Settings of the cluster: latencies, limits, quotas, webhooks and the lives of pods.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::status::Status;
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -31,5 +39,76 @@ impl Default for Settings {
             page: usize::MAX,
             unserved: BTreeSet::new(),
         }
+    }
+}
+
+/// A webhook: it may change or reject the pod that is being created.
+pub type Webhook = Arc<dyn Fn(&mut Value) -> Result<(), Status> + Send + Sync>;
+
+#[derive(Default)]
+pub struct Admission {
+    /// How many pods a ResourceQuota allows, by namespace, and the action that set it.
+    pub quotas: BTreeMap<String, (usize, &'static str)>,
+    /// The webhook for pods, and the action that set it.
+    pub webhook: Option<(Webhook, &'static str)>,
+    /// Live pods that clients cannot delete, by UID, each with the action that protects it.
+    pub protected: BTreeMap<String, &'static str>,
+}
+
+/// The life of one pod. Each time counts from the step before; a step with `None` never happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodScript {
+    /// From creation to binding.
+    pub bound_after: Option<Duration>,
+    /// From `Running` to ready.
+    pub ready_after: Option<Duration>,
+    /// From `Running` to the exit of the container, and whether it succeeds.
+    pub ends_after: Option<(Duration, bool)>,
+    /// From the deletionTimestamp to removal; with `None` the pod terminates forever.
+    pub gone_after: Option<Duration>,
+}
+
+impl Default for PodScript {
+    fn default() -> Self {
+        Self {
+            bound_after: Some(Duration::from_millis(20)),
+            ready_after: Some(Duration::ZERO),
+            ends_after: None,
+            gone_after: Some(Duration::from_secs(1)),
+        }
+    }
+}
+
+impl PodScript {
+    /// Stays Pending forever, without a node and without a condition.
+    pub fn unschedulable() -> Self {
+        Self { bound_after: None, ..Self::default() }
+    }
+
+    pub fn never_ready() -> Self {
+        Self { ready_after: None, ..Self::default() }
+    }
+
+    pub fn fails_after(running: Duration) -> Self {
+        Self { ends_after: Some((running, false)), ..Self::default() }
+    }
+
+    pub fn gone_after(terminating: Duration) -> Self {
+        Self { gone_after: Some(terminating), ..Self::default() }
+    }
+}
+
+pub type ChooseScript = Arc<dyn Fn(&Value) -> PodScript + Send + Sync>;
+
+pub struct Kubelet {
+    /// Chooses the script of each pod, at each of its steps.
+    pub choose_script: ChooseScript,
+    /// How many pods were bound so far. Binding is round robin.
+    pub bound: u64,
+}
+
+impl Default for Kubelet {
+    fn default() -> Self {
+        Self { choose_script: Arc::new(|_| PodScript::default()), bound: 0 }
     }
 }

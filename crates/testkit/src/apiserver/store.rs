@@ -3,72 +3,33 @@
 //! All changes go through [`State::put`] and [`State::remove`], which notify the observers, the watches,
 //! the kubelet and the garbage collector. The store knows no requests and no verbs.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 use tokio::sync::watch::Sender;
 
 use super::{
-    admission::Admission,
+    change::{Change, EventType},
     clock::Clock,
-    faults::{Coverage, Rule},
+    faults::{Coverage, Listener, Rule},
     jobs::Jobs,
-    kinds::{Kind, NAMESPACES, PODS, PODSETS},
-    kubelet::Kubelet,
+    kinds::{Kind, NAMESPACES},
+    list::List,
     log::LoggedRequest,
     object,
     observers::Observers,
     quorum::Quorum,
-    read::List,
-    service::Listener,
-    settings::Settings,
-    watch::Watches,
+    settings::{Admission, Kubelet, Settings},
+    watcher::Watches,
 };
 
 /// The key of an object: resource, namespace, name.
 pub type Key = (&'static str, String, String);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventType {
-    Added,
-    Modified,
-    Deleted,
-}
-
-#[derive(Clone, Debug)]
-pub struct Change {
-    /// Time since the server started.
-    pub at: Duration,
-    pub resource_version: u64,
-    pub event: EventType,
-    pub kind: &'static Kind,
-    /// The object after the change. For a deletion: its last state, with the new resourceVersion.
-    pub object: Arc<Value>,
-    pub before: Option<Arc<Value>>,
-    /// The author: a client's name, `user`, `kubelet`, `garbage-collector`, ….
-    pub by: String,
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let object = &self.object;
-        let (namespace, name) = (object::namespace(object), object::name(object));
-        let at = self.at.as_secs_f64();
-        let version = self.resource_version;
-        write!(f, "{at:>10.3}s rv {version} {:?} {} ", self.event, self.kind.kind)?;
-        write!(f, "{namespace}/{name} by {}", self.by)?;
-        if *self.kind == PODSETS {
-            let (generation, replicas) = (object::generation(object), &object["spec"]["replicas"]);
-            write!(f, " (generation {generation}, replicas {replicas}, observed ")?;
-            write!(f, "{})", object["status"]["observedGeneration"])?;
-        } else if *self.kind == PODS {
-            let terminating = if object::is_terminating(object) { ", terminating" } else { "" };
-            write!(f, " ({}{terminating})", object::phase(object))?;
-        }
-        Ok(())
-    }
-}
+/// A step of one of the cluster's controllers. It gets the UID of its object (or the name of its namespace): an object that
+/// is recreated under the same name is a different one.
+type Job = Box<dyn FnOnce(&mut State, &str) + Send>;
 
 pub struct State {
     pub clock: Clock,
@@ -88,7 +49,7 @@ pub struct State {
     pub coverage: Coverage,
     pub quorum: Quorum,
     pub log: Vec<LoggedRequest>,
-    pub jobs: Jobs,
+    pub jobs: Jobs<Job>,
     pub admission: Admission,
     pub kubelet: Kubelet,
     pub observers: Observers,
@@ -133,6 +94,11 @@ impl State {
         if let Err(status) = self.create_object(&NAMESPACES, "", namespace, "user", false) {
             panic!("the namespace was rejected: {}", status.message);
         }
+    }
+
+    /// Queues a job for this UID.
+    pub(super) fn after(&mut self, delay: Duration, uid: &str, job: impl FnOnce(&mut Self, &str) + Send + 'static) {
+        self.jobs.push(delay, uid, Box::new(job));
     }
 
     pub(super) fn latency(&mut self, plain: Duration) -> Duration {

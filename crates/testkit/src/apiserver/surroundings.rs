@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{ApiServer, kinds::PODS, kubelet::PodScript, object, status::Status, store::State};
+use super::{ApiServer, kinds::PODS, object, settings::PodScript, status::Status, store::State};
 
 impl ApiServer {
     /// Sets the script of all pods, from their next step on.

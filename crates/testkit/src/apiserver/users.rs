@@ -99,9 +99,8 @@ impl ApiServer {
         self.patch(&PODS, namespace, pod, json!({ "metadata": { "labels": { LABEL: null } } }));
     }
 
-    /// Adds the condition DisruptionTarget to a pod's status.
-    pub fn disrupt(&self, namespace: &str, pod: &str, reason: &str) {
-        let condition = json!({ "type": "DisruptionTarget", "status": "True", "reason": reason });
+    /// Adds a condition to a pod's status.
+    pub fn set_pod_condition(&self, namespace: &str, pod: &str, condition: Value) {
         self.edit(&PODS, namespace, pod, "status", |pod| object::set_condition(pod, condition));
     }
 

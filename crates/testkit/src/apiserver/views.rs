@@ -7,10 +7,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     ApiServer,
+    change::Change,
     kinds::{EVENTS, Kind, PODS, PODSETS},
     log::LoggedRequest,
     object,
-    store::Change,
 };
 
 /// How many lines of the log and of the history a failed wait shows.

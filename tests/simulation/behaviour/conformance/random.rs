@@ -5,13 +5,27 @@ use std::collections::BTreeMap;
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::{
-    JSON, Recorder,
-    script::{APPLY, MERGE, pod, set},
-};
+use super::{JSON, Recorder};
 use crate::{apiserver::object::meta, world::dice::Dice};
 
 const REQUESTS: usize = 60;
+const MERGE: &str = "application/merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+fn pod(metadata: Value) -> Value {
+    let containers = json!([{ "name": "main", "image": "example.com/main" }]);
+    // No scheduler has this name, so nothing else writes to the pod.
+    let spec = json!({ "containers": containers, "schedulerName": "nobody" });
+    json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec })
+}
+
+fn set(metadata: Value, rest: Value) -> Value {
+    let mut set = json!({ "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": metadata });
+    for (field, value) in rest.as_object().into_iter().flatten() {
+        set[field] = value.clone();
+    }
+    set
+}
 
 /// The requests of one seed to one server, in their own namespace.
 struct Run {

@@ -30,11 +30,11 @@ use self::{
     strangers::{Strangers, changes_only_status},
 };
 use super::{
+    change::{Change, EventType},
     kinds::{EVENTS, LEASES, PODS, PODSETS, REVISIONS},
     log::LoggedRequest,
     object,
     request::{ApiRequest, Verb},
-    store::{Change, EventType},
 };
 
 /// Clients that write but are not replicas.
@@ -82,11 +82,13 @@ pub struct Observers {
     pub events: Events,
     rollouts: Rollouts,
     pub violations: Vec<String>,
+    /// How many of them the test has read.
+    pub expected: usize,
 }
 
 impl Observers {
     fn each(&mut self, check: impl Fn(&mut dyn Observer) -> Checked) {
-        let Self { bound, one_writer, deletes, strangers, statuses, events, rollouts, violations } = self;
+        let Self { bound, one_writer, deletes, strangers, statuses, events, rollouts, violations, .. } = self;
         let all: [&mut dyn Observer; 7] = [bound, one_writer, deletes, strangers, statuses, events, rollouts];
         violations.extend(all.into_iter().filter_map(|observer| check(observer).err()));
     }
