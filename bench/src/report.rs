@@ -17,9 +17,9 @@ pub const HEADLINE: Load = Load { kind: Kind::Replicas, sets: 100, pods: 10 };
 const SUMMARY: [(&str, Phase, Figure); 6] = [
     ("create: until every status is right, s", Phase::Create, |measured| measured.status),
     ("scale up ×2: until every status is right, s", Phase::Up, |measured| measured.status),
-    ("replace a tenth of the pods, s", Phase::Repair, |measured| Some(measured.pods)),
-    ("requests per created pod", Phase::Create, |measured| Some(measured.work() / measured.load.all_pods() as f64)),
-    ("CPU per created pod, ms", Phase::Create, |measured| Some(measured.cpu? / measured.load.all_pods() as f64)),
+    ("repair: until a tenth of the pods is replaced, s", Phase::Repair, |measured| Some(measured.pods)),
+    ("create: requests per pod", Phase::Create, |measured| Some(measured.work() / measured.load.all_pods() as f64)),
+    ("create: CPU per pod, ms", Phase::Create, |measured| Some(measured.cpu? / measured.load.all_pods() as f64)),
     ("peak memory after the scale-up, MiB", Phase::Up, |measured| measured.peak),
 ];
 
