@@ -60,7 +60,10 @@ impl Gate {
             State::Connecting => Ok(()),
             // Check before recording: a request that may not leave has not left.
             State::Open(permit) if (self.may_leave)(permit) && permit.leaves() => Ok(()),
-            State::Open(_) => Err(io::Error::new(io::ErrorKind::PermissionDenied, "this process is not the leader")),
+            State::Open(_) => {
+                let why = "this process is not the leader, or the request could outlast its term";
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+            }
             State::Shut => Err(io::Error::new(io::ErrorKind::PermissionDenied, "no request is in flight")),
         }
     }

@@ -183,7 +183,7 @@ impl Gate {
                 return answer;
             }
             Ok(Err(error)) => match &error {
-                kube::Error::Api(status) if matches!(status.code, 401 | 403) => (Rejection::NotAsked, in_full(&error)),
+                kube::Error::Api(status) if status.code == 403 => (Rejection::NotAsked, in_full(&error)),
                 _ => (Rejection::NotAnswered, in_full(&error)),
             },
             Err(_) => (Rejection::NotAnswered, format!("no answer within {} s", TIMEOUT.as_secs())),
