@@ -7,8 +7,8 @@ OUTSIDE = ADVISORIES ARGS BASELINE BENCH BUNDLE_IMG CATALOG_IMG CLUSTER CONFIG F
 $(foreach name,$(OUTSIDE),$(if $(filter command environment,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
 # The name of the local cluster for cluster-up and cluster-down.
 CLUSTER ?= podset
-# The API of the crate leadership stays compatible with this release.
-BASELINE ?= $(shell git describe --tags --abbrev=0 --match 'v*' 2>/dev/null)
+# The API of the crate leadership stays compatible with the release before this commit.
+BASELINE ?= $(shell git describe --tags --abbrev=0 --match 'v*' HEAD^ 2>/dev/null)
 # The operator's image.
 IMG ?= podset-operator:latest
 # What `make deploy` installs. config/namespaced is an operator for one namespace.
@@ -162,7 +162,8 @@ docker-build-local: name-of-img ## Build the image from a binary that is compile
 
 # Only a registry can hold an image of several platforms. SBOM and provenance are attached to it.
 SBOM_GENERATOR = docker.io/docker/buildkit-syft-scanner:1.12.0@sha256:ae4f3b554449e7e25548e7d8ccc029d17357348e30c6e3df01b92bc93654d6a9
-BUILD_ALL = docker buildx build $(IMAGE_ARGS) --platform linux/amd64,linux/arm64 --attest type=sbom,generator=$(SBOM_GENERATOR) \
+BUILD_ALL = docker buildx build $(IMAGE_ARGS) --platform linux/amd64,linux/arm64 \
+  --attest type=sbom,generator=$(SBOM_GENERATOR),SELECT_CATALOGERS=+rust-cargo-lock-cataloger \
   --provenance=mode=max --metadata-file dist/image.json
 
 .PHONY: docker-push
