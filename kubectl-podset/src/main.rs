@@ -112,7 +112,8 @@ struct Change {
     #[command(flatten)]
     sets: Sets,
     /// server: the API server checks the change but does not store it. client: the change is not sent.
-    #[arg(long, default_value = "none", value_parser = ["none", "server", "client"])]
+    #[arg(long, default_value = "none", value_parser = ["none", "server", "client"], num_args = 0..=1, require_equals = true,
+        default_missing_value = "client")]
     dry_run: String,
     /// Print the changed PodSet in this format.
     #[arg(short, long, value_parser = ["name", "json", "yaml"])]

@@ -103,6 +103,11 @@ impl Status {
     }
 }
 
+/// How many pods are being deleted and still count.
+pub fn awaited(set: &PodSet, status: &Status) -> usize {
+    if set.spec.pod_replacement_policy == "TerminationComplete" { status.terminating_replicas } else { 0 }
+}
+
 /// The name of an object.
 pub fn name(metadata: &ObjectMeta) -> &str {
     metadata.name.as_deref().unwrap_or_default()

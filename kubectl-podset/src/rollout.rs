@@ -5,7 +5,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use serde_json::{Value, json};
 
 use crate::{
-    objects::{KIND, PodSet, RESOURCE, Status, name},
+    objects::{KIND, PodSet, RESOURCE, Status, awaited, name},
     on_one_line,
 };
 
@@ -24,8 +24,12 @@ pub fn progress(set: &PodSet) -> Result<(String, bool), String> {
     if spec.is_on_delete() {
         return Err("rollout status is only available for RollingUpdate strategy type".to_owned());
     }
+    let terminating = awaited(set, status);
     if status.observed_generation < set.metadata.generation.unwrap_or(1) {
-        return Ok(("Waiting for podset spec update to be observed...".to_owned(), false));
+        return match terminating {
+            0 => Ok(("Waiting for podset spec update to be observed...".to_owned(), false)),
+            count => waiting(format!("{count} old pods are pending termination")),
+        };
     }
     if let Some(stalled) = status.condition("Stalled", "True") {
         let what = match stalled.reason.as_str() {
@@ -36,12 +40,13 @@ pub fn progress(set: &PodSet) -> Result<(String, bool), String> {
     }
     let updated = status.updated_replicas;
     let wanted = spec.replicas - spec.partition();
-    let is_awaited = spec.pod_replacement_policy == "TerminationComplete";
-    let terminating = if is_awaited { status.terminating_replicas } else { 0 };
     if updated < wanted && (terminating == 0 || updated + terminating < wanted) {
         let is_paused = spec.update_strategy.rolling_update.paused;
-        let advice =
-            if is_paused { format!("; it is paused, \"rollout resume {name}\" resumes it") } else { String::new() };
+        let advice = match terminating {
+            _ if is_paused => format!("; it is paused, \"rollout resume {name}\" resumes it"),
+            0 => String::new(),
+            count => format!("; {count} old pods are pending termination"),
+        };
         return waiting(format!("{updated} out of {wanted} new pods have been updated{advice}"));
     }
     let old = status.available_replicas.saturating_sub(spec.replicas.max(updated)) + terminating;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod, PodStatus};
 
 use crate::{
-    objects::{PodSet, Spec, Status, name, revision},
+    objects::{PodSet, Spec, Status, awaited, name, revision},
     on_one_line,
 };
 
@@ -89,6 +89,8 @@ fn operator(seen: &Seen, status: &Status) -> Option<String> {
         Some(format!("the operator has not looked at it yet: {is_it}"))
     } else if is_behind(set, status) && live > set.spec.replicas {
         Some(format!("{live} pods live, {} are wanted: the surplus pods are not deleted yet", set.spec.replicas))
+    } else if is_behind(set, status) && awaited(set, status) > 0 {
+        Some(format!("the last change is observed once its terminating pods have ended: {}", awaited(set, status)))
     } else if is_behind(set, status) {
         let changed = set.metadata.managed_fields.iter().flatten();
         let changed = changed.filter(|entry| entry.subresource.is_none()).filter_map(|entry| entry.time.as_ref()).max();
@@ -206,7 +208,7 @@ fn warnings(Seen { events, now, .. }: &Seen, status: &Status, told: &str) -> Vec
         let message = event.message.as_deref().unwrap_or_default();
         // An event about several pods has words of its own in front.
         let details = message.split_once(": ").map_or(message, |(_, details)| details);
-        !told.contains(details) && shown.insert((&event.reason, message))
+        !told.contains(&on_one_line(details)) && shown.insert((&event.reason, message))
     });
     let line = |event: &&Event| {
         let ago = time(event).map(|at| format!(" {} ago", since(at, *now))).unwrap_or_default();
@@ -221,13 +223,14 @@ fn advice(set: &PodSet, status: &Status) -> Option<String> {
     let name = name(&set.metadata);
     let namespace = set.metadata.namespace.as_deref().unwrap_or("default");
     let rollout = |what| format!("kubectl podset rollout {what} {name} --namespace {namespace}");
-    // Without a revision that all pods had, the first template never worked.
-    let undo = status.current_revision.as_ref().map(|_| format!(", or go back to the former one: {}", rollout("undo")));
-    let undo = undo.unwrap_or_default();
+    // Without another revision that all pods had, the first template never worked.
+    let former = status.current_revision.as_ref().filter(|current| Some(*current) != status.update_revision.as_ref());
+    let undo = former.map(|_| format!(", or go back to the former one: {}", rollout("undo"))).unwrap_or_default();
     let reason = status.ready().map(|ready| ready.reason.as_str()).unwrap_or_default();
     let rejected = status.condition("ReplicaFailure", "True").map(|failure| failure.reason.as_str());
     Some(match (reason, rejected) {
-        _ if is_behind(set, status) || set.metadata.deletion_timestamp.is_some() => return None,
+        _ if set.metadata.deletion_timestamp.is_some() => return None,
+        _ if is_behind(set, status) && awaited(set, status) == 0 => return None,
         ("InvalidTemplate", _) => format!("fix spec.template{undo}"),
         (_, Some(rejected)) => {
             let (what, why, seconds) = match rejected {
@@ -367,6 +370,15 @@ web may not be ready (AllPodsReady): 2 of 2
 web may not be ready (AllPodsReady): 2 of 2
 - 2 pods live, 1 are wanted: the surplus pods are not deleted yet
 
+{"spec":{"podReplacementPolicy":"TerminationComplete"},"status":{"observedGeneration":2,"terminatingReplicas":1,"conditions":{"ready":{"reason":"WaitingForTermination"}}}}
+web may not be ready (WaitingForTermination): 2 of 2
+- the last change is observed once its terminating pods have ended: 1
+Next: wait; if the node of the pod is lost for good, delete the Node object or taint it with node.kubernetes.io/out-of-service
+
+{"status":{"currentRevision":"new","conditions":{"ready":{"status":"False","reason":"PodsFailing","message":"0 of 2: no"}}}}
+web has been unready for 3m (PodsFailing): 0 of 2: no
+Next: fix spec.template
+
 {"status":{"availableReplicas":3}}
 web may not be ready (AllPodsReady): 2 of 2
 - 2 pods live, but the status says 3; if that is so for more than 5 seconds: check that the operator runs, leads and watches this namespace (kubectl get lease leader --namespace ops)
@@ -394,13 +406,13 @@ web is ready and up to date (AllPodsReady): 2 of 2
     fn the_newest_warnings_are_shown_once() {
         let mut seen =
             seen(r#"{"status":{"conditions":{"ready":{"lastTransitionTime":"2026-01-01T00:35:00Z"}}}}"#, json!([]));
-        for (minute, message) in [(50, "a"), (59, "b"), (57, "b"), (40, "c"), (30, "d"), (58, "also: told")] {
+        for (minute, message) in [(50, "a"), (59, "b"), (57, "b"), (40, "c"), (30, "d"), (58, "also: to  ld")] {
             let at = format!("2026-01-01T00:{minute}:00Z");
             let event =
                 json!({ "metadata": {}, "involvedObject": {}, "reason": "R", "message": message, "lastTimestamp": at });
             seen.events.push(serde_json::from_value(event).unwrap());
         }
-        let warnings = warnings(&seen, &seen.set.status.clone().unwrap(), "told");
+        let warnings = warnings(&seen, &seen.set.status.clone().unwrap(), "to ld");
         assert_eq!(warnings, ["warning 60s ago: R: b", "warning 10m ago: R: a", "warning 20m ago: R: c"]);
         let times = ["2025-12-31T20:00:00Z", "2025-12-20T00:00:00Z"].map(|at| since(at.parse().unwrap(), seen.now));
         assert_eq!(times, ["5h", "12d"]);

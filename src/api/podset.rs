@@ -62,7 +62,7 @@ use super::{LABEL_REVISION, pod_spec};
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = grace_period_rule())]
 pub struct PodSetSpec {
-    /// The number of pods that the set keeps.
+    /// The number of pods that the set keeps. Defaults to 1.
     #[serde(default = "default_replicas")]
     #[schemars(range(min = 1, max = 10))]
     #[x_kube(validation = replicas_rule())]
@@ -71,16 +71,16 @@ pub struct PodSetSpec {
     /// TerminationComplete: when it is Succeeded, Failed or gone, so that never more than spec.replicas pods run.
     #[serde(default)]
     pub pod_replacement_policy: PodReplacementPolicy,
-    /// For how many seconds a pod must be ready before a rollout counts it as available.
+    /// For how many seconds a pod must be ready before a rollout counts it as available. Defaults to 0.
     #[serde(default)]
     #[schemars(with = "i32", range(min = 0, max = 2147483647))]
     pub min_ready_seconds: u32,
-    /// For how many seconds a rollout may make no progress before the condition Stalled says so. The rollout goes on.
+    /// For how many seconds a rollout may make no progress before the condition Stalled says so. The rollout goes on. Defaults to 600.
     #[serde(default = "default_deadline")]
     #[schemars(with = "i32", range(min = 1, max = 2147483647))]
     pub progress_deadline_seconds: u32,
     /// How many old ControllerRevisions are kept, in addition to those in use. Surplus ones are deleted when the next new template is
-    /// stored.
+    /// stored. Defaults to 10.
     #[serde(default = "default_history")]
     #[schemars(with = "i32", range(min = 0, max = 2147483647))]
     pub revision_history_limit: u32,

@@ -14,6 +14,17 @@ pub fn kept(stored: &PodSetStatus, applied: &PodSetStatus) -> Vec<&'static str> 
     OWN.into_iter().filter(is_kept).collect()
 }
 
+/// The reason of Ready and Reconciling while pods of former templates are replaced.
+pub const ROLLING: &str = "RolloutInProgress";
+
+/// The reason of Ready and Stalled while a rollout makes no progress.
+pub const LATE: &str = "ProgressDeadlineExceeded";
+
+/// Whether the status says that a rollout is in progress.
+pub fn say_rolling(status: &PodSetStatus) -> bool {
+    [ROLLING, LATE].contains(&ready_reason(status))
+}
+
 /// The reason of an own condition that no longer holds, and cannot be removed.
 pub const OVER: &str = "Over";
 

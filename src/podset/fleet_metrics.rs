@@ -35,8 +35,8 @@ const UNKNOWN: &str = "Unknown";
 
 /// The states of a rollout, each with the reason of the condition Ready in it.
 const ROLLOUTS: [(&str, &str); 4] = [
-    ("in_progress", status::ROLLING),
-    ("stalled", status::LATE),
+    ("in_progress", conditions::ROLLING),
+    ("stalled", conditions::LATE),
     ("paused", status::PAUSED),
     ("at_partition", status::AT_PARTITION),
 ];
@@ -173,7 +173,7 @@ impl FleetMetrics {
             figures.terminating += spans::count(terminating().count());
             let is_outdated = |seen: &&&Seen| seen.is_live() && seen.pod.revision != set.revision();
             figures.outdated += spans::count(pods.iter().filter(is_outdated).count());
-            if [status::ROLLING, status::LATE].contains(&reason) {
+            if conditions::say_rolling(&set.status) {
                 let since = unready_since(set).map(|since| wall.duration_since(since));
                 figures.rollout = figures.rollout.max(since.unwrap_or_default());
             }
@@ -182,7 +182,7 @@ impl FleetMetrics {
                 figures.termination.max(since.map(|since| now.duration_since(since)).unwrap_or_default());
             figures.backoff = figures.backoff.max(restart_backoff::backoff(pods.iter().copied(), now));
             // A rollout has a deadline of its own.
-            let is_rolling = reason == status::ROLLING && is_current(set);
+            let is_rolling = reason == conditions::ROLLING && is_current(set);
             if !is_rolling && ([live, current, ready] != [desired; 3] || !says_converged(set)) {
                 // Prefer the time in the status, which outlives the leader. Otherwise count from when this process noticed.
                 let age = unready_since(set).map(|since| wall.duration_since(since)).unwrap_or_else(|| {

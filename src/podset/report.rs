@@ -176,7 +176,7 @@ pub async fn report(
 
 /// Whether a rollout is in progress, and no more pods are available with its template than the stored status says.
 fn is_within_step(stored: &PodSetStatus, new: &PodSetStatus, plan: &Plan) -> bool {
-    let is_rolling = |status: &PodSetStatus| conditions::ready_reason(status) == status::ROLLING;
+    let is_rolling = |status: &PodSetStatus| conditions::ready_reason(status) == conditions::ROLLING;
     let said = |status: &PodSetStatus| {
         (status.updated_available_replicas, status.observed_generation, status.update_revision.clone())
     };
@@ -189,14 +189,14 @@ fn rollout_event(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetStat
     let is_complete = new.current_revision.as_ref() == Some(revision);
     let is_same = set.status.update_revision.as_ref() == Some(revision);
     let reason = conditions::ready_reason(&set.status);
-    let is_rolling = [status::ROLLING, status::LATE].contains(&reason);
+    let is_rolling = conditions::say_rolling(&set.status);
     let (stage, was_announced) = match plan.rollout {
-        _ if plan.is_late => (Stage::Stalled, is_same && reason == status::LATE),
+        _ if plan.is_late => (Stage::Stalled, is_same && reason == conditions::LATE),
         Rollout::InProgress => (Stage::Started, is_same && is_rolling),
         Rollout::Paused => (Stage::Paused, is_same && reason == status::PAUSED),
         Rollout::None | Rollout::AtPartition if is_complete => {
             let former = set.status.current_revision.as_ref();
-            (Stage::Complete, former.map_or(!is_rolling, |former| former == revision))
+            (Stage::Complete, !is_rolling && former.is_none_or(|former| former == revision))
         }
         Rollout::None | Rollout::AtPartition => (Stage::Idle, true),
     };
@@ -232,7 +232,7 @@ fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState
         state.reports.announced_failing &= state.retry.finishes.next.is_some_and(|next| next.count > 1);
     }
     let is_news = !plan.overdue.is_subset(&state.reports.overdue);
-    let overdue = is_news.then(|| status::terminations(view)).flatten();
+    let overdue = is_news.then(|| status::terminations(view, &state.reports.overdue)).flatten();
     due.extend(overdue.map(|message| events::termination_overdue(&message)));
     state.reports.overdue.clone_from(&plan.overdue);
     due

@@ -1,11 +1,14 @@
 //! The content of a set's status. Pure.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 
 use super::{
-    conditions,
+    conditions::{self, LATE, ROLLING},
     count::Count,
     observe::{Phase, Pod, Seen, View},
     plan::{Hold, Plan, Rollout},
@@ -15,7 +18,7 @@ use super::{
     set_state::SetState,
 };
 use crate::api::{PodSetStatus, condition};
-use operator_kit::statuses;
+use operator_kit::{meta::Uid, statuses};
 
 /// The status of a set after a pass. `plan` is the plan made after the pass, and `wall` the time of day.
 pub fn status(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> PodSetStatus {
@@ -108,12 +111,6 @@ pub const WAITING_FOR_TERMINATION: &str = "WaitingForTermination";
 
 /// The reason of Ready and Stalled for a spec that cannot work.
 const INVALID: &str = "InvalidTemplate";
-
-/// The reason of Ready and Reconciling while pods of former templates are replaced.
-pub const ROLLING: &str = "RolloutInProgress";
-
-/// The reason of Ready and Stalled while a rollout makes no progress.
-pub const LATE: &str = "ProgressDeadlineExceeded";
 
 /// The reason of Ready while it is True and a rollout is paused.
 pub const PAUSED: &str = "RolloutPaused";
@@ -216,7 +213,7 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
         return Described { ready, why, others: Vec::new() };
     }
     let why = why_not_ready(&view.pods).map(|why| format!("; {why}")).unwrap_or_default();
-    let terminations = terminations(view);
+    let terminations = terminations(view, &BTreeSet::new());
     if plan.rollout == Rollout::InProgress {
         let terminations = terminations.map(|message| format!("; {message}")).unwrap_or_default();
         let why = format!("; {updated}{terminations}{why}");
@@ -257,9 +254,11 @@ fn undeletable(view: &View, plan: &Plan, ready: usize, message: &str) -> Describ
     }
 }
 
-/// For which pods the set waits until they have ended; `None`: for none. It names the pod whose grace period ends first, and its node.
-pub fn terminations(View { set, pods, .. }: &View) -> Option<String> {
-    let ending = || pods.iter().filter(|seen| set.waits_for_termination() && seen.is_ending());
+/// For which pods, except those that were `told`, the set waits until they have ended; `None`: for none. It names the pod whose grace period
+/// ends first, and its node.
+pub fn terminations(View { set, pods, .. }: &View, told: &BTreeSet<Uid>) -> Option<String> {
+    let is_ending = |seen: &&Seen| set.waits_for_termination() && seen.is_ending() && !told.contains(&seen.pod.uid);
+    let ending = || pods.iter().filter(is_ending);
     let first = ending().min_by_key(|seen| (seen.overdue_at(), seen.pod.key.name.clone()))?;
     let Pod { key, node, disruption, .. } = &*first.pod;
     let mut message = format!("waiting for {}", key.name);

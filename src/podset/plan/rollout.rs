@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{Creation, Deletion, Hold, Input, Plan, Prepare, Rollout, Why, soonest};
 use crate::podset::{
+    conditions,
     count::{Count, Progress},
     observe::{Seen, Wanted},
     ranking,
@@ -140,8 +141,10 @@ impl Input<'_> {
     }
 
     fn rollout(&self, count: Count, wanted: &Wanted) -> Rollout {
-        let has_old = self.old().next().is_some();
-        let is_over = !has_old && (self.view.set.former_revision().is_none() || count.is_rolled_out());
+        let (set, has_old) = (&self.view.set, self.old().next().is_some());
+        // After a change back to the template that all pods had last, only the status tells that the last pods are still being replaced.
+        let is_told = set.is_revision_reported() && conditions::say_rolling(&set.status);
+        let is_over = !has_old && (count.is_rolled_out() || !(is_told || set.former_revision().is_some()));
         if wanted.update.max_unavailable.is_none() || is_over {
             Rollout::None
         } else if wanted.update.is_paused {

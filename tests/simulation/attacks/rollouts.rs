@@ -191,6 +191,9 @@ async fn a_rollback_replaces_only_the_broken_pods() {
     rolled_out(&server, "a", 5).await;
     let kept = server.live_pods(NS, "web").iter().filter(|pod| before.contains(pod)).count();
     assert_eq!(kept, 4);
+    sleep(10).await;
+    let events = ["PodsReplaced", "RolloutComplete"].map(|reason| server.events(NS, reason).len());
+    assert_eq!(events, [0, 1], "no pod was lost");
 }
 
 /// kubernetes/kubernetes#137409: broken pods of the former template do not use up `maxUnavailable`.

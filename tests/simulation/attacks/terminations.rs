@@ -165,7 +165,9 @@ async fn a13_pods_of_a_lost_node_hold_their_slots_and_cause_one_event() {
     let second = server.live_pods(NS, "web")[0].clone();
     server.delete_pod(NS, &second);
     sleep(60).await;
-    assert_eq!(server.events(NS, "WaitingForTermination").len(), 2, "another pod has another event");
+    let events = server.events(NS, "WaitingForTermination");
+    let named = |pod: &str| events.iter().filter(|event| event["note"].as_str().unwrap().contains(pod)).count();
+    assert_eq!((events.len(), named(&lost), named(&second)), (2, 1, 1), "another pod has another event");
     server.kill_pod(NS, &second);
     server.kill_pod(NS, &lost);
     server.wait_until(|s| creates(s) == 5, Duration::from_millis(200)).await;
