@@ -230,7 +230,7 @@ fn advice(set: &PodSet, status: &Status) -> Option<String> {
     let rejected = status.condition("ReplicaFailure", "True").map(|failure| failure.reason.as_str());
     Some(match (reason, rejected) {
         _ if set.metadata.deletion_timestamp.is_some() => return None,
-        _ if is_behind(set, status) && awaited(set, status) == 0 => return None,
+        (reason, _) if is_behind(set, status) && reason != "WaitingForTermination" => return None,
         ("InvalidTemplate", _) => format!("fix spec.template{undo}"),
         (_, Some(rejected)) => {
             let (what, why, seconds) = match rejected {

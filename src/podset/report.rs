@@ -186,17 +186,18 @@ fn is_within_step(stored: &PodSetStatus, new: &PodSetStatus, plan: &Plan) -> boo
 /// The event about a new stage of the rollout. The stored status shows whether it was already sent.
 fn rollout_event(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetState) -> Option<Event> {
     let revision = new.update_revision.as_ref()?;
-    let is_complete = new.current_revision.as_ref() == Some(revision);
+    let is_complete = plan.count.is_rolled_out() && new.current_revision.as_ref() == Some(revision);
     let is_same = set.status.update_revision.as_ref() == Some(revision);
     let reason = conditions::ready_reason(&set.status);
     let is_rolling = conditions::say_rolling(&set.status);
+    let was_rolling = matches!(&state.reports.stage, Some((of, Stage::Started | Stage::Stalled)) if of == revision);
     let (stage, was_announced) = match plan.rollout {
         _ if plan.is_late => (Stage::Stalled, is_same && reason == conditions::LATE),
         Rollout::InProgress => (Stage::Started, is_same && is_rolling),
         Rollout::Paused => (Stage::Paused, is_same && reason == status::PAUSED),
         Rollout::None | Rollout::AtPartition if is_complete => {
             let former = set.status.current_revision.as_ref();
-            (Stage::Complete, !is_rolling && former.is_none_or(|former| former == revision))
+            (Stage::Complete, !is_rolling && !was_rolling && former.is_none_or(|former| former == revision))
         }
         Rollout::None | Rollout::AtPartition => (Stage::Idle, true),
     };

@@ -16,7 +16,7 @@ use super::batch::{Batch, Done};
 use crate::{
     api::{self, PodTemplate},
     podset::{
-        names,
+        conditions, names,
         observe::{Pod, PodsLike, Set, View, Wanted},
         plan::Prepare,
         pod,
@@ -167,16 +167,15 @@ async fn store(
             Some(found) if !found.template(&set.uid).is_some_and(|found| found.is_same(template)) => {
                 Ok(Prepared::Collided)
             }
-            // The status may name the revision already after a failure, also of a former leader.
-            Some(found)
-                if found.revision != set.generation
-                    && (has_failed || !set.is_revision_reported() || set.former_revision().is_some()) =>
-            {
-                make_newest(batch, &key).await?;
-                delete_oldest(batch, view).await;
+            Some(found) => {
+                // After a failure, also of a former leader, the status may name the revision already.
+                let is_rolling = set.former_revision().is_some() || conditions::say_rolling(&set.status);
+                if found.revision != set.generation && (has_failed || is_rolling || !set.is_revision_reported()) {
+                    make_newest(batch, &key).await?;
+                    delete_oldest(batch, view).await;
+                }
                 Ok(Prepared::Done)
             }
-            Some(_) => Ok(Prepared::Done),
         },
         answer => terminating(set, &answer).map(Prepared::Rejected).ok_or_else(|| failure(&answer)),
     }

@@ -142,9 +142,11 @@ impl Input<'_> {
 
     fn rollout(&self, count: Count, wanted: &Wanted) -> Rollout {
         let (set, has_old) = (&self.view.set, self.old().next().is_some());
-        // After a change back to the template that all pods had last, only the status tells that the last pods are still being replaced.
+        // After a change back to the template that all pods had last, only this tells that the last pods are still being replaced.
         let is_told = set.is_revision_reported() && conditions::say_rolling(&set.status);
-        let is_over = !has_old && (count.is_rolled_out() || !(is_told || set.former_revision().is_some()));
+        let is_known = self.state.progress.as_ref().is_some_and(|progress| Some(progress.revision) == set.revision());
+        let is_rolling = is_told || is_known || set.former_revision().is_some();
+        let is_over = !has_old && (count.is_rolled_out() || !is_rolling);
         if wanted.update.max_unavailable.is_none() || is_over {
             Rollout::None
         } else if wanted.update.is_paused {

@@ -196,6 +196,36 @@ async fn a_rollback_replaces_only_the_broken_pods() {
     assert_eq!(events, [0, 1], "no pod was lost");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_change_back_is_not_complete_while_a_pod_has_another_template_or_is_missing() {
+    let partition = json!({ "updateStrategy": { "rollingUpdate": { "partition": 2 } } });
+    for (replicas, spec) in [(5, partition), (1, json!({ "podReplacementPolicy": "TerminationComplete" }))] {
+        let (server, _operator) = running(replicas, spec).await;
+        terminate_slowly(&server, 60);
+        change_template(&server, "broken");
+        sleep(30).await;
+        change_template(&server, "a");
+        sleep(10).await;
+        assert!(server.events(NS, "RolloutComplete").is_empty());
+    }
+}
+
+/// A rejected create changes the reason in the status.
+#[tokio::test(start_paused = true)]
+async fn a_change_back_within_a_quota_ends_with_an_event() {
+    let (server, _operator) = running(3, json!({})).await;
+    server.set_quota(NS, 3);
+    change_template(&server, "broken");
+    sleep(60).await;
+    terminate_slowly(&server, 40);
+    change_template(&server, "a");
+    sleep(30).await;
+    assert!(condition(&server, "Ready").starts_with("False/PodsNotReady"), "{}", condition(&server, "Ready"));
+    rolled_out(&server, "a", 3).await;
+    sleep(10).await;
+    assert_eq!(["PodsReplaced", "RolloutComplete"].map(|reason| server.events(NS, reason).len()), [0, 1]);
+}
+
 /// kubernetes/kubernetes#137409: broken pods of the former template do not use up `maxUnavailable`.
 #[tokio::test(start_paused = true)]
 async fn broken_pods_of_the_former_template_do_not_stop_a_rollout() {
