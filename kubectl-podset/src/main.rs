@@ -59,7 +59,7 @@ enum Rollout {
         #[arg(short, long, action = ArgAction::Set, default_value_t = true, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
         watch: bool,
         /// The length of time to wait before ending watch, zero means never. It contains a time unit (1s, 2m, 3h).
-        #[arg(long, default_value = "0s")]
+        #[arg(long, default_value = "0s", value_parser = duration)]
         timeout: SignedDuration,
         /// Pin to a specific revision for showing its status. 0: the last revision.
         #[arg(long, default_value_t = 0)]
@@ -149,6 +149,11 @@ impl Command {
             Command::Rollout(Undo { change, .. } | Restart(change) | Pause(change) | Resume(change)) => &change.sets,
         }
     }
+}
+
+fn duration(text: &str) -> Result<SignedDuration, String> {
+    let text = if text == "0" { "0s" } else { text };
+    text.parse().map_err(|_| "give a number and a unit, such as 30s or 5m".to_owned())
 }
 
 /// Prints lines. A reader that has gone away ends the command, as it ends kubectl.
@@ -289,7 +294,7 @@ mod tests {
         assert_eq!(watches(&[]), Some((true, 0)));
         assert_eq!(watches(&["-w=false", "--timeout=1m30s"]), Some((false, 90)));
         assert_eq!(watches(&["--watch", "-n", "x", "--timeout", "2m"]), Some((true, 120)));
-        assert_eq!(watches(&["--timeout=5"]), None);
+        assert_eq!((watches(&["--timeout=5"]), watches(&["--timeout=0"])), (None, Some((true, 0))));
         assert_eq!(watches(&["--revision=-1"]), None);
     }
 

@@ -43,7 +43,7 @@ pub fn why(seen: &Seen) -> String {
     }
     let warnings = warnings(seen, status, &text);
     warnings.iter().for_each(|warning| text += &format!("\n- {warning}"));
-    if let Some(advice) = advice(set, status) {
+    if let Some(advice) = advice(seen, status) {
         text += &format!("\nNext: {advice}");
     }
     text
@@ -146,6 +146,13 @@ fn is_over(pod: &Pod) -> bool {
     matches!(phase, Some("Failed" | "Succeeded"))
 }
 
+/// Whether the scheduler finds no node for the pod.
+fn is_unscheduled(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut scheduled = conditions.filter(|condition| condition.type_ == "PodScheduled");
+    pod.metadata.deletion_timestamp.is_none() && scheduled.any(|condition| condition.status == "False")
+}
+
 /// Why a pod is not available.
 fn unready(pod: &Pod, min_ready: u32, now: Timestamp) -> Option<String> {
     let none = PodStatus::default();
@@ -219,7 +226,7 @@ fn warnings(Seen { events, now, .. }: &Seen, status: &Status, told: &str) -> Vec
 }
 
 /// What the user can do about it.
-fn advice(set: &PodSet, status: &Status) -> Option<String> {
+fn advice(Seen { set, pods, .. }: &Seen, status: &Status) -> Option<String> {
     let name = name(&set.metadata);
     let namespace = set.metadata.namespace.as_deref().unwrap_or("default");
     let rollout = |what| format!("kubectl podset rollout {what} {name} --namespace {namespace}");
@@ -245,6 +252,9 @@ fn advice(set: &PodSet, status: &Status) -> Option<String> {
         ("WaitingForTermination", _) => {
             let node = "if the node of the pod is lost for good, delete the Node object";
             format!("wait; {node} or taint it with node.kubernetes.io/out-of-service")
+        }
+        _ if pods.iter().any(is_unscheduled) => {
+            "add nodes, or change what spec.template requests or selects".to_owned()
         }
         _ if status.updated_replicas >= status.available_replicas => return None,
         _ if set.spec.is_on_delete() => "delete the pods with a former template, one by one".to_owned(),
@@ -400,6 +410,15 @@ web is ready and up to date (AllPodsReady): 2 of 2
         for (patch, expected) in SETS.trim().split("\n\n").map(|case| case.split_once('\n').unwrap()) {
             assert_eq!(why(&seen(patch, json!([pod, pod]))), expected);
         }
+    }
+
+    #[test]
+    fn pods_without_a_node_have_advice() {
+        let unscheduled = json!([{ "type": "PodScheduled", "status": "False", "message": "0/3 nodes" }]);
+        let pod = json!({ "metadata": { "name": "web-1" }, "status": { "conditions": unscheduled } });
+        let patch = r#"{"status":{"conditions":{"ready":{"status":"False","reason":"PodsNotReady"}}}}"#;
+        let text = why(&seen(patch, json!([pod])));
+        assert!(text.ends_with("\nNext: add nodes, or change what spec.template requests or selects"), "{text}");
     }
 
     #[test]
