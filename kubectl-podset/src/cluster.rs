@@ -79,7 +79,7 @@ fn first_line(error: &KubeconfigError) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
-/// Whether this proxy is that of the environment, and not used for the API server: it is on this machine, or `NO_PROXY` names it.
+/// Whether to connect without this proxy: it comes from the environment, and the API server is on this machine or in `NO_PROXY`.
 fn is_bypassed(proxy: &Uri, server: &Uri, variable: impl Fn(&str) -> Option<String>) -> bool {
     let either = |name: &str| variable(name).or_else(|| variable(&name.to_lowercase()));
     let is_from_environment = either("HTTPS_PROXY").is_some_and(|url| url.parse().is_ok_and(|url: Uri| url == *proxy));

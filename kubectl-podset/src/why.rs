@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod, PodCondition, PodStatus};
 
 use crate::{
     objects::{PodSet, Spec, Status, awaited, name, revision},
@@ -146,18 +146,21 @@ fn is_over(pod: &Pod) -> bool {
     matches!(phase, Some("Failed" | "Succeeded"))
 }
 
-/// Whether the scheduler finds no node for the pod.
-fn is_unscheduled(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let mut scheduled = conditions.filter(|condition| condition.type_ == "PodScheduled");
-    pod.metadata.deletion_timestamp.is_none() && scheduled.any(|condition| condition.status == "False")
+/// The condition of this type.
+fn condition<'a>(status: &'a PodStatus, type_: &str) -> Option<&'a PodCondition> {
+    status.conditions.iter().flatten().find(|condition| condition.type_ == type_)
+}
+
+/// The condition that says that no node was found for the pod.
+fn unscheduled(status: &PodStatus) -> Option<&PodCondition> {
+    condition(status, "PodScheduled").filter(|scheduled| scheduled.status == "False")
 }
 
 /// Why a pod is not available.
 fn unready(pod: &Pod, min_ready: u32, now: Timestamp) -> Option<String> {
     let none = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&none);
-    let condition = |type_| status.conditions.iter().flatten().find(|condition| condition.type_ == type_);
+    let condition = |type_| condition(status, type_);
     let containers = || status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     if is_over(pod) {
         let ended = containers().filter_map(|container| container.state.as_ref()?.terminated.as_ref());
@@ -172,7 +175,7 @@ fn unready(pod: &Pod, min_ready: u32, now: Timestamp) -> Option<String> {
         let is_early = now.duration_since(at).as_secs() < i64::from(min_ready);
         return is_early.then(|| format!("has been ready for {} of {min_ready}s", since(at, now)));
     }
-    if let Some(unscheduled) = condition("PodScheduled").filter(|scheduled| scheduled.status == "False") {
+    if let Some(unscheduled) = unscheduled(status) {
         let message = unscheduled.message.as_deref().unwrap_or("no reason is given");
         return Some(format!("cannot be scheduled: {message}"));
     }
@@ -234,6 +237,8 @@ fn advice(Seen { set, pods, .. }: &Seen, status: &Status) -> Option<String> {
     let former = status.current_revision.as_ref().filter(|current| Some(*current) != status.update_revision.as_ref());
     let undo = former.map(|_| format!(", or go back to the former one: {}", rollout("undo"))).unwrap_or_default();
     let reason = status.ready().map(|ready| ready.reason.as_str()).unwrap_or_default();
+    let is_without_node =
+        |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && pod.status.as_ref().and_then(unscheduled).is_some();
     let rejected = status.condition("ReplicaFailure", "True").map(|failure| failure.reason.as_str());
     Some(match (reason, rejected) {
         _ if set.metadata.deletion_timestamp.is_some() => return None,
@@ -253,7 +258,7 @@ fn advice(Seen { set, pods, .. }: &Seen, status: &Status) -> Option<String> {
             let node = "if the node of the pod is lost for good, delete the Node object";
             format!("wait; {node} or taint it with node.kubernetes.io/out-of-service")
         }
-        _ if pods.iter().any(is_unscheduled) => {
+        _ if pods.iter().any(is_without_node) => {
             "add nodes, or change what spec.template requests or selects".to_owned()
         }
         _ if status.updated_replicas >= status.available_replicas => return None,

@@ -13,7 +13,7 @@ pub struct Count {
     pub live: usize,
     /// Pods that are being deleted and count until they have ended: none unless the set waits for terminations.
     pub ending: usize,
-    /// Creates without an answer, except those whose pods `live` or `ending` counts.
+    /// Creates without an answer. If `live` or `ending` counts the pod already, its create is not counted here.
     pub unknown: usize,
     /// Live pods that certainly exist: the watch has not lost them.
     pub certain: usize,

@@ -182,7 +182,7 @@ impl FleetMetrics {
                 figures.termination.max(since.map(|since| now.duration_since(since)).unwrap_or_default());
             figures.backoff = figures.backoff.max(restart_backoff::backoff(pods.iter().copied(), now));
             // A rollout has a deadline of its own.
-            let is_rolling = reason == conditions::ROLLING && is_current(set);
+            let is_rolling = reason == conditions::ROLLING && set.is_observed();
             if !is_rolling && ([live, current, ready] != [desired; 3] || !says_converged(set)) {
                 // Prefer the time in the status, which outlives the leader. Otherwise count from when this process noticed.
                 let age = unready_since(set).map(|since| wall.duration_since(since)).unwrap_or_else(|| {
@@ -199,12 +199,7 @@ impl FleetMetrics {
 
 /// Whether the status says that the set matches its spec. This is not enough, because a leader that hangs does not update it.
 fn says_converged(set: &Set) -> bool {
-    !set.is_deleting && set.wanted.is_ok() && is_current(set) && conditions::holds(&set.status, condition::READY)
-}
-
-/// Whether the status is about the spec.
-fn is_current(set: &Set) -> bool {
-    set.status.observed_generation == Some(set.generation)
+    !set.is_deleting && set.wanted.is_ok() && set.is_observed() && conditions::holds(&set.status, condition::READY)
 }
 
 /// When the set became not Ready, according to its status.

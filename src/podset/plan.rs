@@ -228,8 +228,8 @@ impl Input<'_> {
         self.view.set.waits_for_termination() && seen.pod.node.is_none()
     }
 
-    /// The live pods that must go but whose delete was rejected. With surplus pods, any live pod may have to go. Otherwise, only pods of a
-    /// former template.
+    /// The live pods that must go and whose delete was rejected. If there are surplus pods, any live pod may have to go. Otherwise only pods
+    /// of a former template must go.
     fn undeletable(&self, count: Count, wanted: &Wanted) -> impl Iterator<Item = Uid> {
         let Input { view, state, .. } = *self;
         // Once enough pods have the new template, the partition wants the others to stay.
@@ -266,8 +266,7 @@ impl Input<'_> {
             create.iter_mut().skip(others).for_each(|creation| creation.replacements = next.count);
         }
         // A new spec may fix the failure, so it gets one try at once.
-        let generation = Some(set.generation);
-        let is_tried = set.status.observed_generation == generation || state.retry.tried_generation == generation;
+        let is_tried = set.is_observed() || state.retry.tried_generation == Some(set.generation);
         let waits = |creation: &Creation| creation.replacements > 0;
         let held = replacement.filter(|next| next.due > now && is_tried && create.iter().any(waits));
         if held.is_some() {
@@ -286,9 +285,9 @@ impl Input<'_> {
 
     /// Returns names in this order:
     ///
-    /// 1. The names whose create has no answer. They already count as pods.
+    /// 1. Names with a create that has no answer. They already count as pods.
     /// 2. The lowest free names.
-    /// 3. Names whose create was rejected or not sent, the oldest first.
+    /// 3. Names with a create that was rejected or not sent, oldest first.
     ///
     /// The second and third group together are as many as the missing pods.
     fn creations(&self, missing: usize) -> Vec<Creation> {

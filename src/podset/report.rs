@@ -125,8 +125,8 @@ pub fn settle(after: &Plan, state: &mut SetState) {
 fn has_reached_n(set: &Set, state: &SetState) -> bool {
     let wanted = set.replicas();
     let stored = &set.status;
-    let is_stored = stored.observed_generation == Some(set.generation)
-        && usize::try_from(stored.available_replicas).is_ok_and(|available| available == wanted);
+    let is_stored =
+        set.is_observed() && usize::try_from(stored.available_replicas).is_ok_and(|available| available == wanted);
     is_stored || state.reports.reached == Some(wanted)
 }
 

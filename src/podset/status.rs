@@ -254,8 +254,8 @@ fn undeletable(view: &View, plan: &Plan, ready: usize, message: &str) -> Describ
     }
 }
 
-/// For which pods, except those that were `told`, the set waits until they have ended; `None`: for none. It names the pod whose grace period
-/// ends first, and its node.
+/// Which pods the set waits for until they have ended; `None`: none. It names the pod whose grace period ends first, and its node. It leaves
+/// out the pods in `told`.
 pub fn terminations(View { set, pods, .. }: &View, told: &BTreeSet<Uid>) -> Option<String> {
     let is_ending = |seen: &&Seen| set.waits_for_termination() && seen.is_ending() && !told.contains(&seen.pod.uid);
     let ending = || pods.iter().filter(is_ending);

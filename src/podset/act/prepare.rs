@@ -16,7 +16,7 @@ use super::batch::{Batch, Done};
 use crate::{
     api::{self, PodTemplate},
     podset::{
-        conditions, names,
+        names,
         observe::{Pod, PodsLike, Set, View, Wanted},
         plan::Prepare,
         pod,
@@ -169,8 +169,8 @@ async fn store(
             }
             Some(found) => {
                 // After a failure, also of a former leader, the status may name the revision already.
-                let is_rolling = set.former_revision().is_some() || conditions::say_rolling(&set.status);
-                if found.revision != set.generation && (has_failed || is_rolling || !set.is_revision_reported()) {
+                let is_restored = has_failed || set.is_rolling() || !set.is_revision_reported();
+                if is_restored && found.revision != set.generation {
                     make_newest(batch, &key).await?;
                     delete_oldest(batch, view).await;
                 }

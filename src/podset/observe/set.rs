@@ -233,6 +233,17 @@ impl Set {
         self.status.update_revision.as_deref() == self.revision().map(|revision| revision.to_string()).as_deref()
     }
 
+    /// Whether the stored status is about the current spec.
+    pub fn is_observed(&self) -> bool {
+        self.status.observed_generation == Some(self.generation)
+    }
+
+    /// Whether pods get the template of the spec in a rollout, according to the stored status. After a change back to the template that all
+    /// pods had last, only the condition Ready tells.
+    pub fn is_rolling(&self) -> bool {
+        self.former_revision().is_some() || (conditions::say_rolling(&self.status) && self.is_revision_reported())
+    }
+
     /// Whether it has a template.
     pub fn is_templated(&self) -> bool {
         !matches!(self.wanted, Ok(Wanted { template: PodsLike::Template(None), .. }))

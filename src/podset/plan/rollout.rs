@@ -8,7 +8,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{Creation, Deletion, Hold, Input, Plan, Prepare, Rollout, Why, soonest};
 use crate::podset::{
-    conditions,
     count::{Count, Progress},
     observe::{Seen, Wanted},
     ranking,
@@ -142,11 +141,9 @@ impl Input<'_> {
 
     fn rollout(&self, count: Count, wanted: &Wanted) -> Rollout {
         let (set, has_old) = (&self.view.set, self.old().next().is_some());
-        // After a change back to the template that all pods had last, only this tells that the last pods are still being replaced.
-        let is_told = set.is_revision_reported() && conditions::say_rolling(&set.status);
+        // The status may show something else than the rollout, such as a rejected create.
         let is_known = self.state.progress.as_ref().is_some_and(|progress| Some(progress.revision) == set.revision());
-        let is_rolling = is_told || is_known || set.former_revision().is_some();
-        let is_over = !has_old && (count.is_rolled_out() || !is_rolling);
+        let is_over = !has_old && (count.is_rolled_out() || !(is_known || set.is_rolling()));
         if wanted.update.max_unavailable.is_none() || is_over {
             Rollout::None
         } else if wanted.update.is_paused {

@@ -3,8 +3,8 @@
 //!
 //! In a request, `<uid 1>` and `<version 1>` stand for what the server returned under this name, and `<continue>` and `<list version>` for
 //! the token and the version of the last list. `as` is the content type, if it is not JSON. To add a request, add an entry and run
-//! `make conformance`. It records the responses again, on a cluster without nodes and with both CRDs, whose kubeconfig
-//! `SIMULATION_KUBECONFIG` names. It also sends random requests to both servers, and compares the answers.
+//! `make conformance`. It starts a cluster without nodes, installs both CRDs, and records the responses again. Then it sends random requests
+//! to both servers and compares the answers. `SIMULATION_KUBECONFIG` names the kubeconfig of the cluster.
 
 mod random;
 
