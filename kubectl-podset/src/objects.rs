@@ -61,9 +61,10 @@ impl Spec {
         self.update_strategy.type_ == "OnDelete"
     }
 
-    /// How many pods keep their former template.
-    pub fn partition(&self) -> usize {
-        let partition = match &self.update_strategy.rolling_update.partition {
+    /// How many pods keep their former template: none after a change back to it.
+    pub fn partition(&self, status: &Status) -> usize {
+        let is_back = status.current_revision.is_some() && status.current_revision == status.update_revision;
+        let partition = match self.update_strategy.rolling_update.partition.as_ref().filter(|_| !is_back) {
             None => 0,
             Some(IntOrString::Int(number)) => usize::try_from(*number).unwrap_or_default(),
             Some(IntOrString::String(percent)) => {

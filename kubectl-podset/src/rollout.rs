@@ -39,7 +39,7 @@ pub fn progress(set: &PodSet) -> Result<(String, bool), String> {
         return Err(format!("podset {name:?} {what}: {}", stalled.message));
     }
     let updated = status.updated_replicas;
-    let wanted = spec.replicas - spec.partition();
+    let wanted = spec.replicas - spec.partition(status);
     if updated < wanted && (terminating == 0 || updated + terminating < wanted) {
         let is_paused = spec.update_strategy.rolling_update.paused;
         let advice = match terminating {
@@ -253,6 +253,9 @@ Waiting for podset "web" rollout to finish: 0 out of 1 new pods have been update
 
 {"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}},"status":{"updatedReplicas":1,"updatedAvailableReplicas":1}}
 done: partitioned roll out complete: 1 new pods have been updated...
+
+{"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}},"status":{"updatedReplicas":1,"currentRevision":"new"}}
+Waiting for podset "web" rollout to finish: 1 out of 2 new pods have been updated...
 
 {"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}},"status":{"updatedReplicas":1,"updatedAvailableReplicas":1,"readyReplicas":1}}
 Waiting for podset "web" rollout to finish: 1 of 2 pods are ready...

@@ -112,7 +112,7 @@ fn outdated(spec: &Spec, status: &Status) -> Option<String> {
     let old = available_replicas.saturating_sub(*updated_replicas);
     update_revision.as_ref().filter(|_| old > 0)?;
     let have = if old == 1 { "1 pod has" } else { &format!("{old} pods have") };
-    let why = match spec.partition() {
+    let why = match spec.partition(status) {
         _ if spec.is_on_delete() => "with the strategy OnDelete they are not replaced".to_owned(),
         _ if spec.update_strategy.rolling_update.paused => "the rollout is paused".to_owned(),
         partition if old <= partition => format!("the partition keeps {partition}"),

@@ -11,7 +11,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::{
     Resource,
     api::ListParams,
-    core::{ObjectList, Request},
+    core::{ObjectList, Request, response::reason},
 };
 use tracing::{info, warn};
 
@@ -106,7 +106,10 @@ impl Search {
                     let error = in_full(&error);
                     let (wait, is_news) = failures.note(&error, RETRY);
                     if is_news {
-                        warn!(error, "cannot look for other installations yet; trying again");
+                        warn!(
+                            error,
+                            "cannot look for other installations yet; trying again; set {FLAG} to skip this check"
+                        );
                     }
                     wait
                 }
@@ -155,8 +158,9 @@ impl Search {
     }
 }
 
+/// Whether the API server forbids the list. A proxy before it may also answer 403.
 fn is_forbidden(error: &ReadError) -> bool {
-    matches!(error, ReadError::Api(kube::Error::Api(status)) if status.code == 403)
+    matches!(error, ReadError::Api(kube::Error::Api(status)) if status.code == 403 && status.reason == reason::FORBIDDEN)
 }
 
 #[cfg(test)]
@@ -297,21 +301,25 @@ mod tests {
         Response::builder().status(StatusCode::from_u16(code).unwrap()).body(Body::from(body.to_string().into_bytes()))
     }
 
-    fn failure(code: u16) -> Result<Response<Body>, http::Error> {
-        answer(code, json!({ "kind": "Status", "status": "Failure", "code": code, "reason": "A" }))
+    fn failure(code: u16, reason: &str) -> Result<Response<Body>, http::Error> {
+        answer(code, json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason }))
     }
 
     fn list(items: &[Lease]) -> Result<Response<Body>, http::Error> {
         answer(200, json!({ "metadata": {}, "items": items }))
     }
 
-    /// The search waits while the API server is away, and ends if the API server forbids it.
+    /// The search waits while the API server is away, and ends only if the API server itself forbids it.
     #[tokio::test(start_paused = true)]
     async fn the_search_retries_on_503_and_ends_on_403() {
         for last in [200, 403] {
             let search = search_at(Some("default"), move |asked| {
-                let last = if last == 200 { list(&[]) } else { failure(last) };
-                std::future::ready(if asked < 10 { failure(503) } else { last })
+                let last = if last == 200 { list(&[]) } else { failure(403, reason::FORBIDDEN) };
+                std::future::ready(match asked {
+                    0..5 => failure(503, "A"),
+                    5..10 => failure(403, "403 Forbidden"),
+                    _ => last,
+                })
             });
             let began = tokio::time::Instant::now();
             let found = tokio::time::timeout(Duration::from_secs(300), search.run()).await;
@@ -324,7 +332,7 @@ mod tests {
     async fn time_without_responses_does_not_make_a_lease_abandoned() {
         let search = search_at(Some("default"), |asked| {
             std::future::ready(match asked {
-                2..=6 => failure(503),
+                2..=6 => failure(503, "A"),
                 8 => list(&[lease(("ops", "a", 15, 1))]),
                 _ => list(&[lease(("ops", "a", 15, 0))]),
             })

@@ -99,8 +99,8 @@ fn print_crds() -> Result<u8, String> {
     }
 }
 
-/// One thread does all the work, which is too little for a second one to pay off. The servers have their own, so that a flood of requests
-/// does not delay it.
+/// One thread does all the work, which is too little for a second one to pay off. The servers and the connections for traces share another
+/// thread, so that a flood of requests does not delay the work.
 fn run_on_threads(arguments: &RunArgs) -> Result<u8, String> {
     let failed = |error: io::Error| format!("cannot start the runtime: {error}");
     let main = Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -118,8 +118,9 @@ async fn run(arguments: &RunArgs, servers_runtime: &Handle) -> Result<u8, String
     let env = Env::system();
     let identity = leadership::identity(&config::instance(), &env);
     let version = env!("CARGO_PKG_VERSION");
-    let Telemetry { level, traces } = telemetry::start(&arguments.logging, api::MANAGER, version, &identity)
-        .map_err(|error| format!("cannot start logging: {error}"))?;
+    let Telemetry { level, traces } =
+        telemetry::start(&arguments.logging, api::MANAGER, version, &identity, servers_runtime)
+            .map_err(|error| format!("cannot start logging: {error}"))?;
     let scopes = arguments.scopes();
     let named: Vec<&str> = scopes.iter().flatten().map(AsRef::as_ref).collect();
     let namespaces = if named.is_empty() { "all".to_owned() } else { named.join(",") };

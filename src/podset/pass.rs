@@ -210,12 +210,13 @@ impl Pass<'_> {
         // The template is no longer needed.
         drop((view, _room));
         let (view, after) = self.plan(state)?;
-        // If a delete was rejected, try other pods before reporting, but for a few seconds only. No status is reported for a set that must
-        // be read: its spec may have changed while this plan was carried out.
+        // If a delete was rejected, try other pods before reporting, but for a few seconds only. Whether a template is invalid is known after
+        // its whole preparation. No status is reported for a set that must be read: its spec may have changed while this plan was carried out.
         let since = *state.reports.silent_since.get_or_insert(began);
         let is_quick = self.context.env.now().duration_since(since) < TRY_OTHERS_FOR;
         let tries_others = is_rejected && after.tries_more_deletes(state);
-        if view.is_unread || (tries_others && is_quick) {
+        let prepares_more = after.prepare.is_some() && view.set.is_observed();
+        if view.is_unread || ((tries_others || prepares_more) && is_quick) {
             report::settle(&after, state);
             return Err(Next::At(self.context.env.now()));
         }

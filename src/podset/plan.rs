@@ -233,7 +233,7 @@ impl Input<'_> {
     fn undeletable(&self, count: Count, wanted: &Wanted) -> impl Iterator<Item = Uid> {
         let Input { view, state, .. } = *self;
         // Once enough pods have the new template, the partition wants the others to stay.
-        let wants_more_updated = count.updated < wanted.replicas - wanted.update.partition;
+        let wants_more_updated = count.updated < wanted.replicas - self.partition(wanted);
         let is_affected = move |seen: &&Seen| {
             seen.is_live() && (count.surplus() > 0 || (wants_more_updated && self.needs_update(seen)))
         };

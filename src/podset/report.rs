@@ -67,7 +67,7 @@ pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut 
         };
         info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "{what}");
     }
-    if created > 0 && !done.has_failed {
+    if done.has_new && !done.has_failed {
         state.retry.backoff = None;
     }
     if done.has_failed || done.is_terminating() {
@@ -116,7 +116,7 @@ pub fn settle(after: &Plan, state: &mut SetState) {
         state.reports.rejected_create = None;
     }
     state.retry.rejected.retain(&after.rejected);
-    if after.hold == Hold::Nothing && !after.has_work() {
+    if after.hold == Hold::Nothing && !after.has_work() && after.count.is_complete() {
         state.retry.backoff = None;
     }
 }
@@ -193,7 +193,8 @@ fn rollout_event(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetStat
     let was_rolling = matches!(&state.reports.stage, Some((of, Stage::Started | Stage::Stalled)) if of == revision);
     let (stage, was_announced) = match plan.rollout {
         _ if plan.is_late => (Stage::Stalled, is_same && reason == conditions::LATE),
-        Rollout::InProgress => (Stage::Started, is_same && is_rolling),
+        // If the status is about this spec, a pod within the partition was lost or is no longer ready.
+        Rollout::InProgress => (Stage::Started, is_same && (is_rolling || set.is_observed())),
         Rollout::Paused => (Stage::Paused, is_same && reason == status::PAUSED),
         Rollout::None | Rollout::AtPartition if is_complete => {
             let former = set.status.current_revision.as_ref();
@@ -216,12 +217,10 @@ fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState
     let ended = state.reports.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
     let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::work_done(&burst, live)).collect();
     let stored_create = conditions::message(&set.status, condition::REPLICA_FAILURE, status::FAILED_CREATE);
-    let rejected = state.reports.rejected_create.as_ref();
-    due.extend(
-        rejected
-            .and_then(|now| events::creates_rejected(now, state.reports.announced_rejection.as_ref(), stored_create)),
-    );
-    state.reports.announced_rejection = state.reports.rejected_create.clone();
+    let invalid = state.preparation.invalid(set).filter(|_| plan.rollout == Rollout::InProgress);
+    let rejected = invalid.or_else(|| state.reports.rejected_create.clone());
+    let announced = std::mem::replace(&mut state.reports.announced_rejection, rejected.clone());
+    due.extend(rejected.and_then(|now| events::creates_rejected(&now, announced.as_ref(), stored_create)));
     let failing = conditions::message(new, condition::RECONCILING, status::BACKING_OFF);
     if let Some(failing) = failing {
         let is_announced = state.reports.announced_failing

@@ -14,7 +14,7 @@ use super::{
     count::Progress,
     observe::Set,
     rejected_deletes::RejectedDeletes,
-    rejection::{BACKOFF, Rejection},
+    rejection::{BACKOFF, Rejection, RejectionKind},
     restart_backoff::Finishes,
     revision::Revision,
     trace_link::TraceLink,
@@ -102,6 +102,13 @@ impl Preparation {
     /// Whether the ControllerRevision for the template of the spec has another content.
     pub fn has_collided(&self, set: &Set) -> bool {
         self.collided.is_some() && self.collided == set.revision()
+    }
+
+    /// The rejection of the template of the spec, if the dry run showed that it is invalid.
+    pub fn invalid(&self, set: &Set) -> Option<Rejection> {
+        let failed = self.failure(set).filter(|failed| failed.is_invalid)?;
+        let (kind, generation) = (RejectionKind::InvalidTemplate, set.generation);
+        Some(Rejection { message: failed.message.clone(), kind, generation })
     }
 
     /// The last failure, if it concerns the template of the spec.

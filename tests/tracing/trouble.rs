@@ -101,6 +101,22 @@ async fn invalid_values_are_logged_and_do_not_stop_the_process() {
 }
 
 #[tokio::test]
+async fn a_certificate_that_cannot_be_read_is_logged_and_does_not_stop_the_process() {
+    for protocol in ["grpc", "http/protobuf"] {
+        let api = TestServer::start().await;
+        let variables = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://localhost:4317"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/missing/ca.crt"),
+        ];
+        let mut operator = Operator::start(&api, &variables);
+        work(&api, &mut operator).await;
+        let logged = operator.logged("sending no traces");
+        assert_eq!((logged.len(), logged[0]["SeverityText"].as_str()), (1, Some("WARN")), "{protocol}: {logged:?}");
+    }
+}
+
+#[tokio::test]
 async fn warnings_of_opentelemetry_are_logged_at_the_start_only() {
     for protocol in Protocol::ALL {
         let wrong = [

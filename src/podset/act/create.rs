@@ -74,11 +74,13 @@ pub async fn create(context: &Context, set: &Set, creations: Vec<Creation>, stat
     // Each batch has a time limit of its own, because slow requests can use it up.
     let batch = || Batch::new(context, set);
     let (mut former, new): (Vec<_>, Vec<_>) = creations.into_iter().partition(|creation| creation.former.is_some());
+    let mut of_former = 0;
     if let Some(revision) = former.iter().find_map(|creation| creation.former) {
         match prepare::former_template(batch(), revision).await {
             Ok(Some(template)) => {
                 let source = Source { revision, template: template.as_ref(), is_former: true };
                 create_from(batch(), source, std::mem::take(&mut former), state, done).await;
+                of_former = done.created.len();
                 if state.strays_hold() || done.is_terminating() {
                     return;
                 }
@@ -98,6 +100,7 @@ pub async fn create(context: &Context, set: &Set, creations: Vec<Creation>, stat
     }
     let source = Source { revision: *revision, template: template.as_deref(), is_former: false };
     create_from(batch(), source, [former, new].concat(), state, done).await;
+    done.has_new = done.created.len() > of_former;
 }
 
 /// Creates pods of one template.

@@ -122,7 +122,7 @@ pub struct Seen {
     pub finished_since: Option<CompactTime>,
     /// When its deletion was requested, in steady time.
     pub deleted_since: Option<CompactTime>,
-    /// Since when this process has seen it ready, in steady time.
+    /// Since when it is ready, in steady time: since this process saw it become ready, or else since its node says.
     pub seen_ready: Option<CompactTime>,
 }
 
@@ -132,7 +132,7 @@ impl Seen {
         let now = CompactTime::from(now);
         let finished_since = pod.is_finished().then(|| pod.finished.unwrap_or(now).min(now));
         let deleted_since = pod.is_terminating.then(|| pod.deleted.unwrap_or(now).min(now));
-        let seen_ready = pod.ready_since.map(|_| now);
+        let seen_ready = pod.ready_since.map(|at| at.min(now));
         Seen {
             pod,
             unconfirmed_since: None,

@@ -217,6 +217,12 @@ impl Set {
         (Some(current) != self.revision()).then_some(current)
     }
 
+    /// Whether the template of the spec is the one that all pods had last.
+    pub fn is_current(&self) -> bool {
+        let current = self.status.current_revision.as_ref().and_then(|current| current.parse().ok());
+        current.is_some() && current == self.revision()
+    }
+
     /// The revision of the spec's template; `None`: the spec cannot be read.
     pub fn revision(&self) -> Option<Revision> {
         self.wanted.as_ref().ok().map(|wanted| wanted.revision)
@@ -238,10 +244,12 @@ impl Set {
         self.status.observed_generation == Some(self.generation)
     }
 
-    /// Whether pods get the template of the spec in a rollout, according to the stored status. After a change back to the template that all
-    /// pods had last, only the condition Ready tells.
+    /// Whether pods get the template of the spec in a rollout, according to the stored status. Once the status reports a change back to the
+    /// template that all pods had last, only the condition Ready tells.
     pub fn is_rolling(&self) -> bool {
-        self.former_revision().is_some() || (conditions::say_rolling(&self.status) && self.is_revision_reported())
+        let is_reported = self.is_revision_reported();
+        let goes_back = if is_reported { conditions::say_rolling(&self.status) } else { self.is_current() };
+        self.former_revision().is_some() || goes_back
     }
 
     /// Whether it has a template.

@@ -51,10 +51,15 @@ impl Input<'_> {
         seen.ready_for(self.view.set.wanted.as_ref().map_or(0, |wanted| wanted.update.min_ready))
     }
 
+    /// How many pods keep the former template: none after a change back to it.
+    pub(super) fn partition(&self, wanted: &Wanted) -> usize {
+        if self.view.set.is_current() { 0 } else { wanted.update.partition }
+    }
+
     /// How many pods may have the template of the spec now.
     fn most_updated(&self, count: Count, wanted: &Wanted) -> usize {
         let max_unavailable = wanted.update.max_unavailable.unwrap_or(wanted.replicas);
-        let most = wanted.replicas - wanted.update.partition;
+        let most = wanted.replicas - self.partition(wanted);
         (self.rollout.most_updated)(most, count.updated_available, max_unavailable)
     }
 
@@ -134,13 +139,12 @@ impl Input<'_> {
             return (!has_passed && (replaces || is_withheld)).then_some(Prepare::DryRun);
         }
         // A template must be stored before it can become the former one.
-        let is_current = set.status.current_revision.is_some() && set.former_revision().is_none();
         let is_used = replaces || !plan.create.is_empty();
-        (is_used || !is_current || !set.is_revision_reported()).then_some(Prepare::Store)
+        (is_used || !set.is_current() || !set.is_revision_reported()).then_some(Prepare::Store)
     }
 
     fn rollout(&self, count: Count, wanted: &Wanted) -> Rollout {
-        let (set, has_old) = (&self.view.set, self.old().next().is_some());
+        let (set, has_old, partition) = (&self.view.set, self.old().next().is_some(), self.partition(wanted));
         // The status may show something else than the rollout, such as a rejected create.
         let is_known = self.state.progress.as_ref().is_some_and(|progress| Some(progress.revision) == set.revision());
         let is_over = !has_old && (count.is_rolled_out() || !(is_known || set.is_rolling()));
@@ -148,9 +152,7 @@ impl Input<'_> {
             Rollout::None
         } else if wanted.update.is_paused {
             Rollout::Paused
-        } else if count.updated_available + wanted.update.partition >= wanted.replicas
-            && (has_old || wanted.update.partition > 0)
-        {
+        } else if count.updated_available + partition >= wanted.replicas && (has_old || partition > 0) {
             Rollout::AtPartition
         } else {
             Rollout::InProgress
@@ -177,11 +179,16 @@ impl Input<'_> {
         let mut left = self.most_updated(plan.count, wanted).saturating_sub(updated + unknown + free);
         let mut available = plan.count.available;
         let least = wanted.replicas.saturating_sub(max_unavailable);
+        let former = self.view.set.former_revision();
         let old: Vec<&Seen> = self.old().collect();
         let mut ranked = ranking::victims_first(&old, None, self.state, self.now);
         // A pod whose delete may still take effect keeps its place, so that no other one goes as well.
         let rank = |uid| self.state.retry.rejected.rank(uid, self.now).filter(|_| !self.state.fates.is_going(uid));
-        ranked.sort_by_key(|seen| (self.is_available(seen), rank(&seen.pod.uid), seen.pod.deletion_cost));
+        // Pods of older templates go first, so that the partition keeps those of the former one.
+        let is_former = |seen: &Seen| seen.pod.revision.is_some() && seen.pod.revision == former;
+        ranked.sort_by_key(|seen| {
+            (self.is_available(seen), rank(&seen.pod.uid), is_former(seen), seen.pod.deletion_cost)
+        });
         let mut outdated = Vec::new();
         for seen in ranked {
             let is_available = self.is_available(seen);

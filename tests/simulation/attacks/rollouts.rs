@@ -198,11 +198,12 @@ async fn a_rollback_replaces_only_the_broken_pods() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_back_is_not_complete_while_a_pod_has_another_template_or_is_missing() {
-    let partition = json!({ "updateStrategy": { "rollingUpdate": { "partition": 2 } } });
-    for (replicas, spec) in [(5, partition), (1, json!({ "podReplacementPolicy": "TerminationComplete" }))] {
+    let on_delete = json!({ "updateStrategy": { "type": "OnDelete" } });
+    for (replicas, spec) in [(5, on_delete), (1, json!({ "podReplacementPolicy": "TerminationComplete" }))] {
         let (server, _operator) = running(replicas, spec).await;
         terminate_slowly(&server, 60);
         change_template(&server, "broken");
+        delete_one(&server, "a");
         sleep(30).await;
         change_template(&server, "a");
         sleep(10).await;
@@ -224,6 +225,38 @@ async fn a_change_back_within_a_quota_ends_with_an_event() {
     rolled_out(&server, "a", 3).await;
     sleep(10).await;
     assert_eq!(["PodsReplaced", "RolloutComplete"].map(|reason| server.events(NS, reason).len()), [0, 1]);
+}
+
+/// The new pods are rejected, so the change back finds a missing pod and no pod of another template.
+#[tokio::test(start_paused = true)]
+async fn a_change_back_from_a_rejected_template_ends_with_an_event() {
+    let (server, _operator) = running(3, json!({ "minReadySeconds": 20 })).await;
+    sleep(30).await;
+    let rejection = Status::forbidden(&PODS, "web-pod", "it violates PodSecurity");
+    let creates = Requests::creates("pods").when(|request| version(&request.body) == "b");
+    server.fault(creates, Fault::Refuse(rejection));
+    changed_to(&server, "b", 60, "a a").await;
+    changed_to(&server, "a", 15, "a a a").await;
+    assert!(condition(&server, "Ready").starts_with("False/RolloutInProgress"), "{}", condition(&server, "Ready"));
+    rolled_out(&server, "a", 3).await;
+    sleep(10).await;
+    assert_eq!(["PodsReplaced", "RolloutComplete"].map(|reason| server.events(NS, reason).len()), [0, 1]);
+}
+
+/// The dry run passes, but no pod is created.
+#[tokio::test(start_paused = true)]
+async fn a_template_that_only_the_dry_run_accepts_is_tried_less_and_less() {
+    for policy in ["TerminationStarted", "TerminationComplete"] {
+        let (server, _operator) = running(3, json!({ "podReplacementPolicy": policy })).await;
+        let invalid = Status::invalid(&PODS, "web-pod", "spec.containers[0].image", "FieldValueRequired", "empty");
+        let creates = Requests::creates("pods").when(|request| version(&request.body) == "b");
+        let rule = server.fault(creates, Fault::Refuse(invalid));
+        change_template(&server, "b");
+        sleep(300).await;
+        assert!(rule.hits() < 20, "{policy}: {}", rule.hits());
+        rule.remove();
+        rolled_out(&server, "b", 3).await;
+    }
 }
 
 /// kubernetes/kubernetes#137409: broken pods of the former template do not use up `maxUnavailable`.
@@ -264,8 +297,24 @@ async fn a_broken_first_template_can_be_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_new_leader_completes_a_rollout_after_a_broken_first_template() {
+    let (server, operator) = server_and_leader();
+    let spec = json!({ "replicas": 2, "template": template("broken"), "minReadySeconds": 30 });
+    server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
+    sleep(10).await;
+    changed_to(&server, "b", 40, "b b").await;
+    operator.end().await;
+    let _operator = Operator::leader(&server, "new", Rules::default());
+    sleep(5).await;
+    assert!(condition(&server, "Ready").starts_with("False/RolloutInProgress"), "{}", condition(&server, "Ready"));
+    rolled_out(&server, "b", 2).await;
+    sleep(10).await;
+    assert_eq!(server.events(NS, "RolloutComplete").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_template_that_the_api_server_rejects_costs_no_pod() {
-    let (server, _operator) = running(3, json!({})).await;
+    let (server, operator) = running(3, json!({})).await;
     let invalid = Status::invalid(&PODS, "web-pod", "spec.containers[0].image", "FieldValueRequired", "it is empty");
     let rule = server.fault(Requests::all().when(|r| r.query("dryRun") == "All"), Fault::Refuse(invalid));
     let before = server.live_pods(NS, "web");
@@ -273,12 +322,17 @@ async fn a_template_that_the_api_server_rejects_costs_no_pod() {
     sleep(120).await;
     assert_eq!(server.live_pods(NS, "web"), before);
     assert!(condition(&server, "Stalled").starts_with("True/InvalidTemplate"), "{}", condition(&server, "Stalled"));
+    operator.end().await;
+    let _operator = Operator::leader(&server, "new", Rules::default());
+    sleep(60).await;
+    assert_eq!(server.count(&Requests::status_patches("podsets").from("new")), 0);
     // The quota counts the pod that terminates.
     server.set_quota(NS, 3);
     terminate_slowly(&server, 600);
     delete_one(&server, "a");
     sleep(120).await;
     assert!(condition(&server, "Stalled").starts_with("True/InvalidTemplate"), "{}", condition(&server, "Stalled"));
+    assert_eq!(server.events(NS, "FailedCreate").len(), 1);
     rule.remove();
     server.lift_quota(NS);
     server.fault(Requests::creates("pods").when(|request| version(&request.body) == "a"), Fault::CutBefore);
@@ -357,6 +411,55 @@ async fn a_broken_pod_within_the_partition_stalls_the_set() {
         changed_to(&server, "c", 60, &left.replace("broken", "c")).await;
         assert!(condition(&server, "Ready").starts_with("True/PartitionReached"));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_back_also_replaces_the_pods_within_the_partition() {
+    for canary in ["b", "broken"] {
+        let (server, _operator) = running(4, partition(3)).await;
+        changed_to(&server, canary, 60, &format!("a a a {canary}")).await;
+        change_template(&server, "a");
+        rolled_out(&server, "a", 4).await;
+        sleep(10).await;
+        assert_eq!(server.events(NS, "RolloutComplete").len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_template_replaces_the_pods_within_the_partition() {
+    let (server, _operator) = running(4, partition(3)).await;
+    let cheap = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });
+    for pod in server.live_pods(NS, "web") {
+        server.patch(&PODS, NS, &pod, cheap.clone());
+    }
+    changed_to(&server, "b", 60, "a a a b").await;
+    changed_to(&server, "c", 60, "a a a c").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_within_the_partition_that_is_not_ready_starts_no_rollout() {
+    let (server, _operator) = running(4, partition(3)).await;
+    changed_to(&server, "b", 60, "a a a b").await;
+    let pods = server.pods(NS, "web");
+    let canary = object::name(pods.iter().find(|pod| version(pod) == "b").unwrap());
+    for is_ready in [false, true, false, true] {
+        server.set_ready(NS, canary, is_ready);
+        sleep(10).await;
+    }
+    assert_eq!(server.events(NS, "RolloutStarted").len(), 1);
+    assert!(condition(&server, "Ready").starts_with("True/PartitionReached"), "{}", condition(&server, "Ready"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_knows_since_when_pods_are_ready() {
+    let mut spec = partition(3);
+    spec["minReadySeconds"] = json!(30);
+    let (server, operator) = running(4, spec).await;
+    changed_to(&server, "b", 120, "a a a b").await;
+    operator.end().await;
+    let _operator = Operator::leader(&server, "new", Rules::default());
+    sleep(20).await;
+    assert_eq!(server.count(&Requests::status_patches("podsets").from("new")), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,6 +8,7 @@ pub mod spans;
 pub mod traces;
 
 use opentelemetry_sdk::trace::SdkTracer;
+use tokio::runtime::Handle;
 use tracing::{Level as Severity, Subscriber};
 use tracing_subscriber::{
     Layer, Registry,
@@ -29,16 +30,23 @@ pub struct Telemetry {
     pub traces: Option<Traces>,
 }
 
-/// Starts logs and traces of the program of this name and version. `instance` is the unique name of this process.
+/// Starts logs and traces of the program of this name and version. `instance` is the unique name of this process. Traces are sent over
+/// connections on `runtime`.
 ///
 /// # Errors
 ///
 /// When the process logs already.
-pub fn start(logging: &Logging, name: &'static str, version: &str, instance: &str) -> Result<Telemetry, TryInitError> {
+pub fn start(
+    logging: &Logging,
+    name: &'static str,
+    version: &str,
+    instance: &str,
+    runtime: &Handle,
+) -> Result<Telemetry, TryInitError> {
     let variable = |name: &str| std::env::var(name).ok();
     let resource = Resource::new(name, version, instance, variable);
-    let traces =
-        tracing::subscriber::with_default(early_log(logging, &resource), || Traces::start(variable, &resource));
+    let start = || Traces::start(variable, &resource, runtime);
+    let traces = tracing::subscriber::with_default(early_log(logging, &resource), start);
     let tracer = traces.as_ref().map(|traces| traces.tracer(name));
     let (level, filter) = Level::new(&logging.level);
     subscriber(logs::layer(logging, &resource), filter, tracer).try_init()?;
