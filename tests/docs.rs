@@ -92,6 +92,7 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--to-revision",
     "--tracing-config-file",
     "--type",
+    "--use",
     "--user",
     "--verb",
     "--wait",

@@ -138,20 +138,22 @@ impl<'a> Round<'a> {
         let ([pods, status], oldest) =
             self.watcher.until_at_rest(limit, &mut self.processes).await.with_context(what)?;
         let (cpu, peak) = usage(&mut self.processes)?;
-        let seconds = |mark: Option<Instant>| mark.map(|mark| (mark - began).as_secs_f64());
+        // Milliseconds, which stay the same when they are written and read.
+        let seconds = |time: Duration| (time.as_secs_f64() * 1000.0).round() / 1000.0;
+        let since = |mark: Option<Instant>| mark.map(|mark| seconds(mark - began));
         let has_process = !self.processes.is_empty();
         Ok(Measured {
             contestant: self.contestant,
             load: self.load,
             round: self.number,
             phase,
-            pods: seconds(pods).context("at rest, but the pods are not as wanted")?,
-            status: seconds(status).filter(|_| self.sets.is_some()),
+            pods: since(pods).context("at rest, but the pods are not as wanted")?,
+            status: since(status).filter(|_| self.sets.is_some()),
             requests: self.requests()?,
             cpu: has_process.then_some(cpu - cpu_before),
             peak: has_process.then_some(peak),
             excess: self.watcher.judge().excess(),
-            oldest: (self.load.kind == Kind::Scale).then_some(oldest.as_secs_f64()),
+            oldest: (self.load.kind == Kind::Scale).then_some(seconds(oldest)),
         })
     }
 
