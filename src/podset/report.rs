@@ -67,7 +67,8 @@ pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut 
         };
         info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "{what}");
     }
-    if done.has_new && !done.has_failed {
+    // In a rollout, pods of the former template prove nothing about the new one.
+    if created > 0 && (done.has_new || !done.is_rolling) && !done.has_failed {
         state.retry.backoff = None;
     }
     if done.has_failed || done.is_terminating() {
@@ -116,7 +117,8 @@ pub fn settle(after: &Plan, state: &mut SetState) {
         state.reports.rejected_create = None;
     }
     state.retry.rejected.retain(&after.rejected);
-    if after.hold == Hold::Nothing && !after.has_work() && after.count.is_complete() {
+    let is_mid_rollout = after.rollout == Rollout::InProgress && !after.count.is_complete();
+    if after.hold == Hold::Nothing && !after.has_work() && !is_mid_rollout {
         state.retry.backoff = None;
     }
 }
@@ -217,10 +219,12 @@ fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState
     let ended = state.reports.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
     let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::work_done(&burst, live)).collect();
     let stored_create = conditions::message(&set.status, condition::REPLICA_FAILURE, status::FAILED_CREATE);
+    let rejected = state.reports.rejected_create.clone();
+    let former = std::mem::replace(&mut state.reports.announced_rejection, rejected.clone());
+    due.extend(rejected.as_ref().and_then(|now| events::creates_rejected(now, former.as_ref(), stored_create)));
     let invalid = state.preparation.invalid(set).filter(|_| plan.rollout == Rollout::InProgress);
-    let rejected = invalid.or_else(|| state.reports.rejected_create.clone());
-    let announced = std::mem::replace(&mut state.reports.announced_rejection, rejected.clone());
-    due.extend(rejected.and_then(|now| events::creates_rejected(&now, announced.as_ref(), stored_create)));
+    let former = std::mem::replace(&mut state.reports.announced_invalid, invalid.clone()).or(rejected);
+    due.extend(invalid.and_then(|now| events::creates_rejected(&now, former.as_ref(), stored_create)));
     let failing = conditions::message(new, condition::RECONCILING, status::BACKING_OFF);
     if let Some(failing) = failing {
         let is_announced = state.reports.announced_failing

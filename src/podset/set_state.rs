@@ -122,8 +122,10 @@ impl Preparation {
 pub struct Reports {
     /// Why the API server rejects creates, while it does.
     pub rejected_create: Option<Rejection>,
-    /// The rejection of the last event.
+    /// The rejection of a create in the last event.
     pub announced_rejection: Option<Rejection>,
+    /// The rejection of a dry run in the last event.
+    pub announced_invalid: Option<Rejection>,
     /// Whether an event says that pods fail.
     pub announced_failing: bool,
     /// The pods of which an event says that they have outlived their grace periods.

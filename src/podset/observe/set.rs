@@ -244,12 +244,10 @@ impl Set {
         self.status.observed_generation == Some(self.generation)
     }
 
-    /// Whether pods get the template of the spec in a rollout, according to the stored status. Once the status reports a change back to the
-    /// template that all pods had last, only the condition Ready tells.
+    /// Whether pods get the template of the spec in a rollout, according to the stored status. After a change back to the template that all
+    /// pods had last, only the condition Ready tells.
     pub fn is_rolling(&self) -> bool {
-        let is_reported = self.is_revision_reported();
-        let goes_back = if is_reported { conditions::say_rolling(&self.status) } else { self.is_current() };
-        self.former_revision().is_some() || goes_back
+        self.former_revision().is_some() || (conditions::say_rolling(&self.status) && self.is_revision_reported())
     }
 
     /// Whether it has a template.

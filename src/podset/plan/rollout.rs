@@ -147,7 +147,10 @@ impl Input<'_> {
         let (set, has_old, partition) = (&self.view.set, self.old().next().is_some(), self.partition(wanted));
         // The status may show something else than the rollout, such as a rejected create.
         let is_known = self.state.progress.as_ref().is_some_and(|progress| Some(progress.revision) == set.revision());
-        let is_over = !has_old && (count.is_rolled_out() || !(is_known || set.is_rolling()));
+        // Pods that are missing after a change back were deleted because of the other template.
+        let misses_pods = !count.is_complete() && !wanted.update.is_paused;
+        let goes_back = misses_pods && set.is_current() && !set.is_revision_reported();
+        let is_over = !has_old && (count.is_rolled_out() || !(is_known || goes_back || set.is_rolling()));
         if wanted.update.max_unavailable.is_none() || is_over {
             Rollout::None
         } else if wanted.update.is_paused {

@@ -332,7 +332,7 @@ async fn a_template_that_the_api_server_rejects_costs_no_pod() {
     delete_one(&server, "a");
     sleep(120).await;
     assert!(condition(&server, "Stalled").starts_with("True/InvalidTemplate"), "{}", condition(&server, "Stalled"));
-    assert_eq!(server.events(NS, "FailedCreate").len(), 1);
+    assert_eq!(server.events(NS, "FailedCreate").len(), 2, "the template and the quota");
     rule.remove();
     server.lift_quota(NS);
     server.fault(Requests::creates("pods").when(|request| version(&request.body) == "a"), Fault::CutBefore);
@@ -423,6 +423,16 @@ async fn a_change_back_also_replaces_the_pods_within_the_partition() {
         sleep(10).await;
         assert_eq!(server.events(NS, "RolloutComplete").len(), 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_back_before_a_pod_was_replaced_is_no_rollout() {
+    let mut spec = partition("100%");
+    spec["minReadySeconds"] = json!(60);
+    let (server, _operator) = running(3, spec).await;
+    changed_to(&server, "b", 10, "a a a").await;
+    changed_to(&server, "a", 10, "a a a").await;
+    assert!(condition(&server, "Ready").starts_with("True/AllPodsReady"), "{}", condition(&server, "Ready"));
 }
 
 #[tokio::test(start_paused = true)]
