@@ -430,6 +430,9 @@ async fn a_change_back_before_a_pod_was_replaced_is_no_rollout() {
     let mut spec = partition("100%");
     spec["minReadySeconds"] = json!(60);
     let (server, _operator) = running(3, spec).await;
+    sleep(70).await;
+    delete_one(&server, "a");
+    ready(&server, "web", 3).await;
     changed_to(&server, "b", 10, "a a a").await;
     changed_to(&server, "a", 10, "a a a").await;
     assert!(condition(&server, "Ready").starts_with("True/AllPodsReady"), "{}", condition(&server, "Ready"));
