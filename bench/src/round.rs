@@ -138,7 +138,7 @@ impl<'a> Round<'a> {
         let ([pods, status], oldest) =
             self.watcher.until_at_rest(limit, &mut self.processes).await.with_context(what)?;
         let (cpu, peak) = usage(&mut self.processes)?;
-        // Milliseconds, which stay the same when they are written and read.
+        // Rounded to milliseconds, so that records that are read again have the same values.
         let seconds = |time: Duration| (time.as_secs_f64() * 1000.0).round() / 1000.0;
         let since = |mark: Option<Instant>| mark.map(|mark| seconds(mark - began));
         let has_process = !self.processes.is_empty();

@@ -61,10 +61,12 @@ impl Spec {
         self.update_strategy.type_ == "OnDelete"
     }
 
-    /// How many pods keep their former template: none after a change back to it.
+    /// How many pods keep their former template: none if the spec has the template that all pods had last.
     pub fn partition(&self, status: &Status) -> usize {
-        let is_back = status.current_revision.is_some() && status.current_revision == status.update_revision;
-        let partition = match self.update_strategy.rolling_update.partition.as_ref().filter(|_| !is_back) {
+        if status.current_revision.is_some() && status.current_revision == status.update_revision {
+            return 0;
+        }
+        let partition = match &self.update_strategy.rolling_update.partition {
             None => 0,
             Some(IntOrString::Int(number)) => usize::try_from(*number).unwrap_or_default(),
             Some(IntOrString::String(percent)) => {

@@ -137,7 +137,7 @@ pub struct RollingUpdate {
     #[schemars(schema_with = "max_unavailable")]
     pub max_unavailable: Option<IntOrString>,
     /// How many pods keep their former template: a number, or a percentage of spec.replicas that is rounded up. Raising it does not roll
-    /// pods back.
+    /// pods back. A change back to the former template ignores it.
     #[schemars(schema_with = "partition")]
     pub partition: Option<IntOrString>,
     /// Pauses the rollout: no pod is deleted because of its template.

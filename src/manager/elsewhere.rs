@@ -158,7 +158,7 @@ impl Search {
     }
 }
 
-/// Whether the API server forbids the list. A proxy before it may also answer 403.
+/// Whether the API server forbids the list. A proxy in front of it may also answer 403, but not with this reason.
 fn is_forbidden(error: &ReadError) -> bool {
     matches!(error, ReadError::Api(kube::Error::Api(status)) if status.code == 403 && status.reason == reason::FORBIDDEN)
 }
@@ -309,14 +309,14 @@ mod tests {
         answer(200, json!({ "metadata": {}, "items": items }))
     }
 
-    /// The search waits while the API server is away, and ends only if the API server itself forbids it.
     #[tokio::test(start_paused = true)]
-    async fn the_search_retries_on_503_and_ends_on_403() {
+    async fn the_search_retries_until_the_api_server_answers_or_forbids_it() {
         for last in [200, 403] {
             let search = search_at(Some("default"), move |asked| {
                 let last = if last == 200 { list(&[]) } else { failure(403, reason::FORBIDDEN) };
                 std::future::ready(match asked {
                     0..5 => failure(503, "A"),
+                    // A proxy.
                     5..10 => failure(403, "403 Forbidden"),
                     _ => last,
                 })

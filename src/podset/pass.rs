@@ -32,8 +32,8 @@ const READ_RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_se
 /// How long a set waits before it looks again for room for its template.
 const ROOM_RETRY: SignedDuration = SignedDuration::from_millis(500);
 
-/// While deletes are rejected, the set tries other pods for this long before it reports.
-const TRY_OTHERS_FOR: SignedDuration = SignedDuration::from_secs(4);
+/// How long a set may work on before it reports.
+const REPORT_AFTER: SignedDuration = SignedDuration::from_secs(4);
 
 /// One pass over one set.
 pub struct Pass<'a> {
@@ -210,12 +210,13 @@ impl Pass<'_> {
         // The template is no longer needed.
         drop((view, _room));
         let (view, after) = self.plan(state)?;
-        // If a delete was rejected, try other pods before reporting, but for a few seconds only. Whether a template is invalid is known after
-        // its whole preparation. No status is reported for a set that must be read: its spec may have changed while this plan was carried out.
         let since = *state.reports.silent_since.get_or_insert(began);
-        let is_quick = self.context.env.now().duration_since(since) < TRY_OTHERS_FOR;
+        let is_quick = self.context.env.now().duration_since(since) < REPORT_AFTER;
+        // If a delete was rejected, try other pods before reporting.
         let tries_others = is_rejected && after.tries_more_deletes(state);
+        // A new leader prepares the template again before it knows whether it is invalid. Until then, the status of this spec stays.
         let prepares_more = after.prepare.is_some() && view.set.is_observed();
+        // No status is reported for a set that must be read: its spec may have changed while this plan was carried out.
         if view.is_unread || ((tries_others || prepares_more) && is_quick) {
             report::settle(&after, state);
             return Err(Next::At(self.context.env.now()));

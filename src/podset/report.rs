@@ -68,7 +68,7 @@ pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut 
         info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "{what}");
     }
     // In a rollout, pods of the former template prove nothing about the new one.
-    if created > 0 && (done.has_new || !done.is_rolling) && !done.has_failed {
+    if created > 0 && (done.has_updated || !done.is_rolling) && !done.has_failed {
         state.retry.backoff = None;
     }
     if done.has_failed || done.is_terminating() {
@@ -117,6 +117,7 @@ pub fn settle(after: &Plan, state: &mut SetState) {
         state.reports.rejected_create = None;
     }
     state.retry.rejected.retain(&after.rejected);
+    // While a rollout still misses pods, nothing to do does not mean that the new template works.
     let is_mid_rollout = after.rollout == Rollout::InProgress && !after.count.is_complete();
     if after.hold == Hold::Nothing && !after.has_work() && !is_mid_rollout {
         state.retry.backoff = None;
@@ -195,7 +196,7 @@ fn rollout_event(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetStat
     let was_rolling = matches!(&state.reports.stage, Some((of, Stage::Started | Stage::Stalled)) if of == revision);
     let (stage, was_announced) = match plan.rollout {
         _ if plan.is_late => (Stage::Stalled, is_same && reason == conditions::LATE),
-        // If the status is about this spec, a pod within the partition was lost or is no longer ready.
+        // A rollout starts with a change of the spec. If the status is about this spec already, a pod was lost or is no longer ready.
         Rollout::InProgress => (Stage::Started, is_same && (is_rolling || set.is_observed())),
         Rollout::Paused => (Stage::Paused, is_same && reason == status::PAUSED),
         Rollout::None | Rollout::AtPartition if is_complete => {
@@ -220,11 +221,12 @@ fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState
     let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::work_done(&burst, live)).collect();
     let stored_create = conditions::message(&set.status, condition::REPLICA_FAILURE, status::FAILED_CREATE);
     let rejected = state.reports.rejected_create.clone();
-    let former = std::mem::replace(&mut state.reports.announced_rejection, rejected.clone());
-    due.extend(rejected.as_ref().and_then(|now| events::creates_rejected(now, former.as_ref(), stored_create)));
     let invalid = state.preparation.invalid(set).filter(|_| plan.rollout == Rollout::InProgress);
-    let former = std::mem::replace(&mut state.reports.announced_invalid, invalid.clone()).or(rejected);
-    due.extend(invalid.and_then(|now| events::creates_rejected(&now, former.as_ref(), stored_create)));
+    let announced = std::mem::replace(&mut state.reports.announced_rejection, rejected.clone());
+    due.extend(rejected.as_ref().and_then(|now| events::creates_rejected(now, announced.as_ref(), stored_create)));
+    // A rejected create may already have announced the same message.
+    let announced = std::mem::replace(&mut state.reports.announced_invalid, invalid.clone()).or(rejected);
+    due.extend(invalid.and_then(|now| events::creates_rejected(&now, announced.as_ref(), stored_create)));
     let failing = conditions::message(new, condition::RECONCILING, status::BACKING_OFF);
     if let Some(failing) = failing {
         let is_announced = state.reports.announced_failing

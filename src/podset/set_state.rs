@@ -122,9 +122,9 @@ impl Preparation {
 pub struct Reports {
     /// Why the API server rejects creates, while it does.
     pub rejected_create: Option<Rejection>,
-    /// The rejection of a create in the last event.
+    /// The rejected create in the last report, which has had its event.
     pub announced_rejection: Option<Rejection>,
-    /// The rejection of a dry run in the last event.
+    /// The rejected dry run in the last report, which has had its event.
     pub announced_invalid: Option<Rejection>,
     /// Whether an event says that pods fail.
     pub announced_failing: bool,

@@ -29,7 +29,7 @@ pub struct Done {
     /// Why a create was rejected, if one was.
     pub rejected_create: Option<Rejection>,
     /// Whether a pod was created with the template of the spec.
-    pub has_new: bool,
+    pub has_updated: bool,
     /// Whether pods were to be created.
     pub is_creating: bool,
     /// Whether all pods to create replace finished ones.

@@ -100,7 +100,7 @@ pub async fn create(context: &Context, set: &Set, creations: Vec<Creation>, stat
     }
     let source = Source { revision: *revision, template: template.as_deref(), is_former: false };
     create_from(batch(), source, [former, new].concat(), state, done).await;
-    done.has_new = done.created.len() > of_former;
+    done.has_updated = done.created.len() > of_former;
 }
 
 /// Creates pods of one template.

@@ -122,7 +122,7 @@ pub struct Seen {
     pub finished_since: Option<CompactTime>,
     /// When its deletion was requested, in steady time.
     pub deleted_since: Option<CompactTime>,
-    /// Since when it is ready, in steady time: since this process saw it become ready, or else since its node says.
+    /// When it became ready, in steady time: when this process saw it, or if it was ready before, when its node says.
     pub seen_ready: Option<CompactTime>,
 }
 

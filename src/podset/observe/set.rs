@@ -213,14 +213,16 @@ impl Set {
 
     /// The revision that all pods had last, if that is another one than the spec's.
     pub fn former_revision(&self) -> Option<Revision> {
-        let current = self.status.current_revision.as_ref()?.parse().ok()?;
-        (Some(current) != self.revision()).then_some(current)
+        self.current_revision().filter(|current| Some(*current) != self.revision())
     }
 
     /// Whether the template of the spec is the one that all pods had last.
     pub fn is_current(&self) -> bool {
-        let current = self.status.current_revision.as_ref().and_then(|current| current.parse().ok());
-        current.is_some() && current == self.revision()
+        self.current_revision().is_some_and(|current| Some(current) == self.revision())
+    }
+
+    fn current_revision(&self) -> Option<Revision> {
+        self.status.current_revision.as_ref()?.parse().ok()
     }
 
     /// The revision of the spec's template; `None`: the spec cannot be read.

@@ -51,7 +51,7 @@ impl Input<'_> {
         seen.ready_for(self.view.set.wanted.as_ref().map_or(0, |wanted| wanted.update.min_ready))
     }
 
-    /// How many pods keep the former template: none after a change back to it.
+    /// How many pods keep the former template: none if the spec has the template that all pods had last.
     pub(super) fn partition(&self, wanted: &Wanted) -> usize {
         if self.view.set.is_current() { 0 } else { wanted.update.partition }
     }
@@ -147,7 +147,7 @@ impl Input<'_> {
         let (set, has_old, partition) = (&self.view.set, self.old().next().is_some(), self.partition(wanted));
         // The status may show something else than the rollout, such as a rejected create.
         let is_known = self.state.progress.as_ref().is_some_and(|progress| Some(progress.revision) == set.revision());
-        // Pods that are missing after a change back were deleted because of the other template.
+        // After a change back, missing pods are part of the rollout: most were deleted for the other template.
         let misses_pods = !count.is_complete() && !wanted.update.is_paused;
         let goes_back = misses_pods && set.is_current() && !set.is_revision_reported();
         let is_over = !has_old && (count.is_rolled_out() || !(is_known || goes_back || set.is_rolling()));

@@ -245,7 +245,7 @@ async fn a_change_back_from_a_rejected_template_ends_with_an_event() {
 
 /// The dry run passes, but no pod is created.
 #[tokio::test(start_paused = true)]
-async fn a_template_that_only_the_dry_run_accepts_is_tried_less_and_less() {
+async fn a_template_that_only_the_dry_run_accepts_is_retried_with_backoff() {
     for policy in ["TerminationStarted", "TerminationComplete"] {
         let (server, _operator) = running(3, json!({ "podReplacementPolicy": policy })).await;
         let invalid = Status::invalid(&PODS, "web-pod", "spec.containers[0].image", "FieldValueRequired", "empty");
@@ -398,7 +398,7 @@ async fn a_partition_keeps_old_pods_and_rolls_nothing_back() {
 
 /// A broken pod at the partition exceeds the progress deadline. A partition of 100% rolls out no pod, so it exceeds none.
 #[tokio::test(start_paused = true)]
-async fn a_broken_pod_within_the_partition_stalls_the_set() {
+async fn a_broken_canary_stalls_the_set() {
     for (kept, left, is_late) in [(json!("100%"), "a a a a", false), (json!(3), "a a a broken", true)] {
         let mut spec = partition(kept);
         spec["progressDeadlineSeconds"] = json!(60);
@@ -414,7 +414,7 @@ async fn a_broken_pod_within_the_partition_stalls_the_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_back_also_replaces_the_pods_within_the_partition() {
+async fn a_change_back_also_replaces_the_canary() {
     for canary in ["b", "broken"] {
         let (server, _operator) = running(4, partition(3)).await;
         changed_to(&server, canary, 60, &format!("a a a {canary}")).await;
@@ -425,6 +425,7 @@ async fn a_change_back_also_replaces_the_pods_within_the_partition() {
     }
 }
 
+/// One pod is ready, but not yet available.
 #[tokio::test(start_paused = true)]
 async fn a_change_back_before_a_pod_was_replaced_is_no_rollout() {
     let mut spec = partition("100%");
@@ -439,7 +440,7 @@ async fn a_change_back_before_a_pod_was_replaced_is_no_rollout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_template_replaces_the_pods_within_the_partition() {
+async fn the_next_template_replaces_the_canary_first() {
     let (server, _operator) = running(4, partition(3)).await;
     let cheap = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });
     for pod in server.live_pods(NS, "web") {
@@ -450,7 +451,7 @@ async fn the_next_template_replaces_the_pods_within_the_partition() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_within_the_partition_that_is_not_ready_starts_no_rollout() {
+async fn a_canary_that_is_not_ready_starts_no_rollout() {
     let (server, _operator) = running(4, partition(3)).await;
     changed_to(&server, "b", 60, "a a a b").await;
     let pods = server.pods(NS, "web");

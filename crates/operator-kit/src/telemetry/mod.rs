@@ -30,8 +30,8 @@ pub struct Telemetry {
     pub traces: Option<Traces>,
 }
 
-/// Starts logs and traces of the program of this name and version. `instance` is the unique name of this process. Traces are sent over
-/// connections on `runtime`.
+/// Starts logs and traces of the program of this name and version. `instance` is the unique name of this process. `runtime` drives the
+/// connections to the collector.
 ///
 /// # Errors
 ///
@@ -45,8 +45,8 @@ pub fn start(
 ) -> Result<Telemetry, TryInitError> {
     let variable = |name: &str| std::env::var(name).ok();
     let resource = Resource::new(name, version, instance, variable);
-    let start = || Traces::start(variable, &resource, runtime);
-    let traces = tracing::subscriber::with_default(early_log(logging, &resource), start);
+    let start_traces = || Traces::start(variable, &resource, runtime);
+    let traces = tracing::subscriber::with_default(early_log(logging, &resource), start_traces);
     let tracer = traces.as_ref().map(|traces| traces.tracer(name));
     let (level, filter) = Level::new(&logging.level);
     subscriber(logs::layer(logging, &resource), filter, tracer).try_init()?;

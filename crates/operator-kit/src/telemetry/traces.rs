@@ -1,5 +1,5 @@
-//! Traces. A thread of the SDK collects spans in batches and sends them to the collector. The operator never waits for it: spans that do not
-//! fit into the queue are lost, and the end of the process waits for a bounded time.
+//! Traces. A thread of the SDK collects spans in batches and sends them to the collector. Reconciles never wait for it: spans that do not fit
+//! into the queue are lost. Only the end of the process waits, for a bounded time.
 
 mod collector;
 mod settings;
@@ -26,7 +26,7 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Starts sending traces if OpenTelemetry's variables ask for it, over connections on `runtime`. Logs what stands in the way.
+    /// Starts sending traces if OpenTelemetry's variables ask for it. `runtime` drives the connections. Logs what stands in the way.
     pub(super) fn start(
         variable: impl Fn(&str) -> Option<String>,
         resource: &Resource,
@@ -42,6 +42,7 @@ impl Traces {
     fn send(settings: &Settings, resource: &Resource, runtime: &Handle) -> Result<Self, BoxError> {
         let batch =
             BatchConfigBuilder::default().with_max_queue_size(settings.queue).with_scheduled_delay(settings.delay);
+        // The runtime on which an exporter is made drives its connections.
         let _runtime = runtime.enter();
         let exporter = collector::exporter(settings)?;
         let attributes = resource.attributes().iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
