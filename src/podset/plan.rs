@@ -228,8 +228,8 @@ impl Input<'_> {
         self.view.set.waits_for_termination() && seen.pod.node.is_none()
     }
 
-    /// The live pods that must go and whose delete was rejected. If there are surplus pods, any live pod may have to go. Otherwise only pods
-    /// of a former template must go.
+    /// The live pods whose delete was rejected and that must still go: any of them while there are surplus pods, otherwise those of a former
+    /// template.
     fn undeletable(&self, count: Count, wanted: &Wanted) -> impl Iterator<Item = Uid> {
         let Input { view, state, .. } = *self;
         // Once enough pods have the new template, the partition wants the others to stay.

@@ -222,6 +222,10 @@ fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState
     let stored_create = conditions::message(&set.status, condition::REPLICA_FAILURE, status::FAILED_CREATE);
     let rejected = state.reports.rejected_create.clone();
     let invalid = state.preparation.invalid(set).filter(|_| plan.rollout == Rollout::InProgress);
+    let invalid = invalid.map(|failed| {
+        let (kind, generation) = (RejectionKind::InvalidTemplate, set.generation);
+        Rejection { message: failed.message.clone(), kind, generation }
+    });
     let announced = std::mem::replace(&mut state.reports.announced_rejection, rejected.clone());
     due.extend(rejected.as_ref().and_then(|now| events::creates_rejected(now, announced.as_ref(), stored_create)));
     // A rejected create may already have announced the same message.

@@ -14,7 +14,7 @@ use super::{
     count::Progress,
     observe::Set,
     rejected_deletes::RejectedDeletes,
-    rejection::{BACKOFF, Rejection, RejectionKind},
+    rejection::{BACKOFF, Rejection},
     restart_backoff::Finishes,
     revision::Revision,
     trace_link::TraceLink,
@@ -104,16 +104,14 @@ impl Preparation {
         self.collided.is_some() && self.collided == set.revision()
     }
 
-    /// The rejection of the template of the spec, if the dry run showed that it is invalid.
-    pub fn invalid(&self, set: &Set) -> Option<Rejection> {
-        let failed = self.failure(set).filter(|failed| failed.is_invalid)?;
-        let (kind, generation) = (RejectionKind::InvalidTemplate, set.generation);
-        Some(Rejection { message: failed.message.clone(), kind, generation })
-    }
-
     /// The last failure, if it concerns the template of the spec.
     pub fn failure(&self, set: &Set) -> Option<&FailedPreparation> {
         self.failed.as_deref().filter(|failed| Some(failed.revision) == set.revision())
+    }
+
+    /// The last failure, if it shows that the template of the spec is invalid.
+    pub fn invalid(&self, set: &Set) -> Option<&FailedPreparation> {
+        self.failure(set).filter(|failed| failed.is_invalid)
     }
 }
 

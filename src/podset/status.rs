@@ -254,8 +254,8 @@ fn undeletable(view: &View, plan: &Plan, ready: usize, message: &str) -> Describ
     }
 }
 
-/// Which pods the set waits for until they have ended; `None`: none. It names the pod whose grace period ends first, and its node. It leaves
-/// out the pods in `told`.
+/// Describes the pods that the set waits for, except those in `told`; `None`: there are none. It names the pod whose grace period ends first,
+/// and its node.
 pub fn terminations(View { set, pods, .. }: &View, told: &BTreeSet<Uid>) -> Option<String> {
     let is_ending = |seen: &&Seen| set.waits_for_termination() && seen.is_ending() && !told.contains(&seen.pod.uid);
     let ending = || pods.iter().filter(is_ending);

@@ -122,7 +122,7 @@ pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mu
         }
         Ok(Prepared::Rejected(rejection)) => (rejection.message, true),
         // A retry that fails for another reason does not make the template valid.
-        Err(error) => match preparation.failure(batch.set).filter(|former| former.is_invalid) {
+        Err(error) => match preparation.invalid(batch.set) {
             Some(former) => (former.message.clone(), true),
             None => (error, false),
         },

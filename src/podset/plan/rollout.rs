@@ -89,7 +89,7 @@ impl Input<'_> {
     fn is_invalid(&self) -> bool {
         let (set, state) = (&self.view.set, self.state);
         let rejected = state.reports.rejected_create.as_ref();
-        state.preparation.failure(set).is_some_and(|failed| failed.is_invalid)
+        state.preparation.invalid(set).is_some()
             || (state.preparation.dry_run != set.revision()
                 && rejected.is_some_and(|rejected| rejected.is_invalid_template(set.generation)))
     }
@@ -148,9 +148,9 @@ impl Input<'_> {
         // The status may show something else than the rollout, such as a rejected create.
         let is_known = self.state.progress.as_ref().is_some_and(|progress| Some(progress.revision) == set.revision());
         // After a change back, missing pods are part of the rollout: most were deleted for the other template.
-        let misses_pods = !count.is_complete() && !wanted.update.is_paused;
-        let goes_back = misses_pods && set.is_current() && !set.is_revision_reported();
-        let is_over = !has_old && (count.is_rolled_out() || !(is_known || goes_back || set.is_rolling()));
+        let has_just_changed_back = set.is_current() && !set.is_revision_reported();
+        let refills = has_just_changed_back && !count.is_complete() && !wanted.update.is_paused;
+        let is_over = !has_old && (count.is_rolled_out() || !(is_known || refills || set.is_rolling()));
         if wanted.update.max_unavailable.is_none() || is_over {
             Rollout::None
         } else if wanted.update.is_paused {

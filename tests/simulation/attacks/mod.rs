@@ -8,6 +8,7 @@ mod events;
 mod labels;
 mod leaders;
 mod names;
+mod partitions;
 mod revisions;
 mod rollouts;
 mod slow_deletes;

@@ -61,6 +61,13 @@ pub(super) async fn rolled_out(server: &ApiServer, to: &str, n: usize) {
     assert_eq!(status["currentRevision"], status["updateRevision"]);
 }
 
+/// As [`rolled_out`], with one event about it, and none about a lost pod.
+pub(super) async fn completed(server: &ApiServer, to: &str, n: usize) {
+    rolled_out(server, to, n).await;
+    sleep(10).await;
+    assert_eq!(["PodsReplaced", "RolloutComplete"].map(|reason| server.events(NS, reason).len()), [0, 1]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_template_change_reaches_all_pods_one_by_one() {
     let (server, _operator) = running(5, json!({})).await;
@@ -188,12 +195,9 @@ async fn a_rollback_replaces_only_the_broken_pods() {
     change_template(&server, "broken");
     sleep(60).await;
     change_template(&server, "a");
-    rolled_out(&server, "a", 5).await;
+    completed(&server, "a", 5).await;
     let kept = server.live_pods(NS, "web").iter().filter(|pod| before.contains(pod)).count();
     assert_eq!(kept, 4);
-    sleep(10).await;
-    let events = ["PodsReplaced", "RolloutComplete"].map(|reason| server.events(NS, reason).len());
-    assert_eq!(events, [0, 1], "no pod was lost");
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,9 +226,7 @@ async fn a_change_back_within_a_quota_ends_with_an_event() {
     change_template(&server, "a");
     sleep(30).await;
     assert!(condition(&server, "Ready").starts_with("False/PodsNotReady"), "{}", condition(&server, "Ready"));
-    rolled_out(&server, "a", 3).await;
-    sleep(10).await;
-    assert_eq!(["PodsReplaced", "RolloutComplete"].map(|reason| server.events(NS, reason).len()), [0, 1]);
+    completed(&server, "a", 3).await;
 }
 
 /// The new pods are rejected, so the change back finds a missing pod and no pod of another template.
@@ -238,9 +240,7 @@ async fn a_change_back_from_a_rejected_template_ends_with_an_event() {
     changed_to(&server, "b", 60, "a a").await;
     changed_to(&server, "a", 15, "a a a").await;
     assert!(condition(&server, "Ready").starts_with("False/RolloutInProgress"), "{}", condition(&server, "Ready"));
-    rolled_out(&server, "a", 3).await;
-    sleep(10).await;
-    assert_eq!(["PodsReplaced", "RolloutComplete"].map(|reason| server.events(NS, reason).len()), [0, 1]);
+    completed(&server, "a", 3).await;
 }
 
 /// The dry run passes, but no pod is created.
@@ -307,9 +307,7 @@ async fn a_new_leader_completes_a_rollout_after_a_broken_first_template() {
     let _operator = Operator::leader(&server, "new", Rules::default());
     sleep(5).await;
     assert!(condition(&server, "Ready").starts_with("False/RolloutInProgress"), "{}", condition(&server, "Ready"));
-    rolled_out(&server, "b", 2).await;
-    sleep(10).await;
-    assert_eq!(server.events(NS, "RolloutComplete").len(), 1);
+    completed(&server, "b", 2).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -373,107 +371,8 @@ async fn a_rollout_that_is_paused_halfway_stops_there() {
     rolled_out(&server, "c", 6).await;
 }
 
-fn partition(kept: impl Into<Value>) -> Value {
+pub(super) fn partition(kept: impl Into<Value>) -> Value {
     json!({ "updateStrategy": { "rollingUpdate": { "partition": kept.into() } } })
-}
-
-/// openkruise/kruise#410: a larger partition does not roll back. To roll back, the template is changed.
-#[tokio::test(start_paused = true)]
-async fn a_partition_keeps_old_pods_and_rolls_nothing_back() {
-    let (server, _operator) = running(4, partition("50%")).await;
-    changed_to(&server, "b", 60, "a a b b").await;
-    assert!(condition(&server, "Ready").starts_with("True/PartitionReached"), "{}", condition(&server, "Ready"));
-    delete_one(&server, "a");
-    ready(&server, "web", 4).await;
-    assert_eq!(versions(&server), "a a b b", "an old pod that dies stays old");
-    change(&server, partition(3));
-    sleep(120).await;
-    assert_eq!(versions(&server), "a a b b");
-    delete_one(&server, "b");
-    sleep(60).await;
-    assert_eq!(versions(&server), "a a a b", "a new pod follows the partition");
-    change(&server, partition(0));
-    rolled_out(&server, "b", 4).await;
-}
-
-/// A broken pod at the partition exceeds the progress deadline. A partition of 100% rolls out no pod, so it exceeds none.
-#[tokio::test(start_paused = true)]
-async fn a_broken_canary_stalls_the_set() {
-    for (kept, left, is_late) in [(json!("100%"), "a a a a", false), (json!(3), "a a a broken", true)] {
-        let mut spec = partition(kept);
-        spec["progressDeadlineSeconds"] = json!(60);
-        let (server, _operator) = running(4, spec).await;
-        changed_to(&server, "broken", 120, left).await;
-        let stalled = condition(&server, "Stalled");
-        assert_eq!(stalled.is_empty(), !is_late, "{stalled}");
-        assert_eq!(stalled.starts_with("True/ProgressDeadlineExceeded"), is_late, "{stalled}");
-        assert_eq!(condition(&server, "Ready").starts_with("True/PartitionReached"), !is_late);
-        changed_to(&server, "c", 60, &left.replace("broken", "c")).await;
-        assert!(condition(&server, "Ready").starts_with("True/PartitionReached"));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_change_back_also_replaces_the_canary() {
-    for canary in ["b", "broken"] {
-        let (server, _operator) = running(4, partition(3)).await;
-        changed_to(&server, canary, 60, &format!("a a a {canary}")).await;
-        change_template(&server, "a");
-        rolled_out(&server, "a", 4).await;
-        sleep(10).await;
-        assert_eq!(server.events(NS, "RolloutComplete").len(), 1);
-    }
-}
-
-/// One pod is ready, but not yet available.
-#[tokio::test(start_paused = true)]
-async fn a_change_back_before_a_pod_was_replaced_is_no_rollout() {
-    let mut spec = partition("100%");
-    spec["minReadySeconds"] = json!(60);
-    let (server, _operator) = running(3, spec).await;
-    sleep(70).await;
-    delete_one(&server, "a");
-    ready(&server, "web", 3).await;
-    changed_to(&server, "b", 10, "a a a").await;
-    changed_to(&server, "a", 10, "a a a").await;
-    assert!(condition(&server, "Ready").starts_with("True/AllPodsReady"), "{}", condition(&server, "Ready"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_next_template_replaces_the_canary_first() {
-    let (server, _operator) = running(4, partition(3)).await;
-    let cheap = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });
-    for pod in server.live_pods(NS, "web") {
-        server.patch(&PODS, NS, &pod, cheap.clone());
-    }
-    changed_to(&server, "b", 60, "a a a b").await;
-    changed_to(&server, "c", 60, "a a a c").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_canary_that_is_not_ready_starts_no_rollout() {
-    let (server, _operator) = running(4, partition(3)).await;
-    changed_to(&server, "b", 60, "a a a b").await;
-    let pods = server.pods(NS, "web");
-    let canary = object::name(pods.iter().find(|pod| version(pod) == "b").unwrap());
-    for is_ready in [false, true, false, true] {
-        server.set_ready(NS, canary, is_ready);
-        sleep(10).await;
-    }
-    assert_eq!(server.events(NS, "RolloutStarted").len(), 1);
-    assert!(condition(&server, "Ready").starts_with("True/PartitionReached"), "{}", condition(&server, "Ready"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_new_leader_knows_since_when_pods_are_ready() {
-    let mut spec = partition(3);
-    spec["minReadySeconds"] = json!(30);
-    let (server, operator) = running(4, spec).await;
-    changed_to(&server, "b", 120, "a a a b").await;
-    operator.end().await;
-    let _operator = Operator::leader(&server, "new", Rules::default());
-    sleep(20).await;
-    assert_eq!(server.count(&Requests::status_patches("podsets").from("new")), 0);
 }
 
 #[tokio::test(start_paused = true)]

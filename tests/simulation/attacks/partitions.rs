@@ -1,0 +1,100 @@
+//! A rollout with a partition: some pods keep the former template, the others are canaries.
+
+use super::{rollouts::*, *};
+
+/// openkruise/kruise#410: a larger partition does not roll back. To roll back, the template is changed.
+#[tokio::test(start_paused = true)]
+async fn a_partition_keeps_old_pods_and_rolls_nothing_back() {
+    let (server, _operator) = running(4, partition("50%")).await;
+    changed_to(&server, "b", 60, "a a b b").await;
+    assert!(condition(&server, "Ready").starts_with("True/PartitionReached"), "{}", condition(&server, "Ready"));
+    delete_one(&server, "a");
+    ready(&server, "web", 4).await;
+    assert_eq!(versions(&server), "a a b b", "an old pod that dies stays old");
+    change(&server, partition(3));
+    sleep(120).await;
+    assert_eq!(versions(&server), "a a b b");
+    delete_one(&server, "b");
+    sleep(60).await;
+    assert_eq!(versions(&server), "a a a b", "a new pod follows the partition");
+    change(&server, partition(0));
+    rolled_out(&server, "b", 4).await;
+}
+
+/// A broken pod at the partition exceeds the progress deadline. A partition of 100% rolls out no pod, so it exceeds none.
+#[tokio::test(start_paused = true)]
+async fn a_broken_canary_stalls_the_set() {
+    for (kept, left, is_late) in [(json!("100%"), "a a a a", false), (json!(3), "a a a broken", true)] {
+        let mut spec = partition(kept);
+        spec["progressDeadlineSeconds"] = json!(60);
+        let (server, _operator) = running(4, spec).await;
+        changed_to(&server, "broken", 120, left).await;
+        let stalled = condition(&server, "Stalled");
+        assert_eq!(stalled.is_empty(), !is_late, "{stalled}");
+        assert_eq!(stalled.starts_with("True/ProgressDeadlineExceeded"), is_late, "{stalled}");
+        assert_eq!(condition(&server, "Ready").starts_with("True/PartitionReached"), !is_late);
+        changed_to(&server, "c", 60, &left.replace("broken", "c")).await;
+        assert!(condition(&server, "Ready").starts_with("True/PartitionReached"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_back_also_replaces_the_canary() {
+    for canary in ["b", "broken"] {
+        let (server, _operator) = running(4, partition(3)).await;
+        changed_to(&server, canary, 60, &format!("a a a {canary}")).await;
+        change_template(&server, "a");
+        completed(&server, "a", 4).await;
+    }
+}
+
+/// One pod is ready, but not yet available.
+#[tokio::test(start_paused = true)]
+async fn a_change_back_before_a_pod_was_replaced_is_no_rollout() {
+    let mut spec = partition("100%");
+    spec["minReadySeconds"] = json!(60);
+    let (server, _operator) = running(3, spec).await;
+    sleep(70).await;
+    delete_one(&server, "a");
+    ready(&server, "web", 3).await;
+    changed_to(&server, "b", 10, "a a a").await;
+    changed_to(&server, "a", 10, "a a a").await;
+    assert!(condition(&server, "Ready").starts_with("True/AllPodsReady"), "{}", condition(&server, "Ready"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_template_replaces_the_canary_first() {
+    let (server, _operator) = running(4, partition(3)).await;
+    let cheap = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });
+    for pod in server.live_pods(NS, "web") {
+        server.patch(&PODS, NS, &pod, cheap.clone());
+    }
+    changed_to(&server, "b", 60, "a a a b").await;
+    changed_to(&server, "c", 60, "a a a c").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_canary_that_is_not_ready_starts_no_rollout() {
+    let (server, _operator) = running(4, partition(3)).await;
+    changed_to(&server, "b", 60, "a a a b").await;
+    let pods = server.pods(NS, "web");
+    let canary = object::name(pods.iter().find(|pod| version(pod) == "b").unwrap());
+    for is_ready in [false, true, false, true] {
+        server.set_ready(NS, canary, is_ready);
+        sleep(10).await;
+    }
+    assert_eq!(server.events(NS, "RolloutStarted").len(), 1);
+    assert!(condition(&server, "Ready").starts_with("True/PartitionReached"), "{}", condition(&server, "Ready"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_knows_since_when_pods_are_ready() {
+    let mut spec = partition(3);
+    spec["minReadySeconds"] = json!(30);
+    let (server, operator) = running(4, spec).await;
+    changed_to(&server, "b", 120, "a a a b").await;
+    operator.end().await;
+    let _operator = Operator::leader(&server, "new", Rules::default());
+    sleep(20).await;
+    assert_eq!(server.count(&Requests::status_patches("podsets").from("new")), 0);
+}
