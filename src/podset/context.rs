@@ -70,6 +70,8 @@ pub struct Context {
     pub queue: Queue,
     /// Bounds the memory for templates and for the pods created from them, if a set needs more than [`budget::SMALL`]: each byte is a place.
     pub templates: FairSemaphore,
+    /// A place is held for each set whose pods are being created, changed or deleted. There are always enough.
+    pub busy: FairSemaphore,
     pub stop: CancellationToken,
     /// The state of each set that no worker reconciles now.
     pub states: Mutex<HashMap<Uid, Box<SetState>>>,
@@ -86,6 +88,7 @@ impl Context {
             observed: Arc::new(Mutex::new(Caches::new(rules.cache))),
             default_spec: pod::default_spec(&default_image),
             templates: FairSemaphore::new(budget::TOTAL as usize),
+            busy: FairSemaphore::new(u32::MAX as usize),
             states: Mutex::default(),
             env,
             clients,

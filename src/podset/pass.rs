@@ -170,6 +170,7 @@ impl Pass<'_> {
 
     /// Reads the set; `None`: it is gone, and the cache knows it.
     async fn read_set(&self, view: &View, state: &mut SetState) -> Result<Option<Set>, Next> {
+        let _busy = self.busy();
         match act::read_set(self.context, &view.set).await {
             Ok(read) => {
                 state.met_stranger = false;
@@ -185,6 +186,11 @@ impl Pass<'_> {
                 Err(Next::Retry(env.now() + env.jittered(wait, 0.1)))
             }
         }
+    }
+
+    /// Held while work on pods goes on, so that the statuses of other sets wait.
+    fn busy(&self) -> Option<Permit> {
+        self.context.busy.try_acquire(&self.key.namespace, 1)
     }
 
     /// Handles a set when there is no memory for its template: no pod is created. If nothing else is left to do, reports and ends the pass,
@@ -203,6 +209,7 @@ impl Pass<'_> {
     /// Carries out the plan and plans again. Returns the set and the plan as they stand then, and whether something failed.
     async fn act(&self, executable: Executable, state: &mut SetState) -> Result<(View, Plan, bool), Next> {
         let Executable { view, plan, _room } = executable;
+        let _busy = self.busy();
         let (began, from) = (self.context.env.now(), plan.count.live);
         let done = act::act(self.context, &view, plan, state).await;
         let (has_failed, is_rejected) = (done.has_failed, done.rejected_delete.is_some());

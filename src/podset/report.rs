@@ -31,6 +31,12 @@ const NAMES_SHOWN: usize = 10;
 /// one status write for each pod.
 const STEP: SignedDuration = SignedDuration::from_secs(30);
 
+/// How long a status waits at most while the operator works on pods of other sets in the namespace: pods come first.
+const PODS_FIRST: SignedDuration = SignedDuration::from_secs(1);
+
+/// How long such a status waits before it looks again whether that work is done.
+const BUSY_RETRY: SignedDuration = SignedDuration::from_millis(100);
+
 /// Updates the state with the result of a pass, and logs it in one line. `from` is the number of live pods before the pass.
 pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut SetState) {
     let (created, deleted) = (done.created.len(), done.deleted.len());
@@ -171,7 +177,9 @@ pub async fn report(
     let next_step = next_step.filter(|_| is_within_step(&set.status, &new, plan));
     // During a rollout, more pods come and go, so a change of names alone can wait.
     let is_awaited = status::is_awaited(&set.status, &new, is_settled && plan.rollout != Rollout::InProgress);
+    let is_busy = context.busy.is_held_by(&set.key.namespace) && now < state.reports.pace.wrong_since(now) + PODS_FIRST;
     match state.reports.pace.due(new.observed_generation, is_awaited, now).max(next_step) {
+        None if is_busy => Ok(Some(now + BUSY_RETRY)),
         None => write_status(context, set, new, state).await,
         again => Ok(again),
     }
