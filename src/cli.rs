@@ -56,7 +56,8 @@ impl Cli {
     pub fn read(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
         let mut command = Cli::command();
-        // Variables of the top level do not apply to subcommands: `crd` has no flags, and `run` reads its own variables.
+        // With a subcommand, the environment variables of the top level are ignored: a wrong one must not stop `crd`, and `run` reads them
+        // itself.
         if arguments.get(1).is_some_and(|word| command.find_subcommand(word).is_some()) {
             command = command.mut_args(|flag| flag.env(None::<&str>));
         }

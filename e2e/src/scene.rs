@@ -98,14 +98,17 @@ impl Scene {
         self.run(Settings::of(namespaces)).await
     }
 
-    pub async fn run(&self, settings: Settings) -> Result<Operator> {
-        let (name, log) = {
-            let mut logs = self.logs.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            let name = format!("operator-{}", logs.len() + 1);
-            logs.push(self.folder.join(format!("{name}.log")));
-            (name, logs[logs.len() - 1].clone())
-        };
+    /// The name of another process of this kind, which starts now, and its log, which is kept if the scenario fails.
+    pub fn starts(&self, kind: &str) -> (String, PathBuf) {
+        let mut logs = self.logs.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let name = format!("{kind}-{}", logs.len() + 1);
         self.log(&format!("{name} starts"));
+        logs.push(self.folder.join(format!("{name}.log")));
+        (name, logs[logs.len() - 1].clone())
+    }
+
+    pub async fn run(&self, settings: Settings) -> Result<Operator> {
+        let (name, log) = self.starts("operator");
         if let Some(image) = &self.image {
             // In its own namespace, because scenarios count all pods of theirs.
             let home = format!("{}-{name}", self.namespace);

@@ -121,7 +121,11 @@ fn run_all(folder: PathBuf, scenarios: Vec<Scenario>) -> Result<ExitCode> {
     };
     let conclusion = libtest_mimic::run(&arguments, scenarios.into_iter().map(trial).collect());
     suite.end();
-    suite.print_failures();
+    let mut failed = taken(&suite.failed);
+    failed.sort();
+    if !failed.is_empty() {
+        println!("e2e: failed:\n  {}\n", failed.join("\n  "));
+    }
     Ok(conclusion.exit_code())
 }
 
@@ -139,15 +143,6 @@ struct Suite {
 }
 
 impl Suite {
-    /// Lists why scenarios failed.
-    fn print_failures(&self) {
-        let mut failed = taken(&self.failed);
-        failed.sort();
-        if !failed.is_empty() {
-            println!("e2e: failed:\n  {}\n", failed.join("\n  "));
-        }
-    }
-
     /// The operator's binary, which is built once.
     async fn binary(&self) -> Result<&Path> {
         let build = async || operator::build(&[]).await.map_err(|error| format!("{error:#}"));

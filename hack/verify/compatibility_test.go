@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -85,6 +86,26 @@ func TestCRDsOnlyGrow(t *testing.T) {
 					t.Errorf("%s, %s: %s", file, old.Name, difference)
 				}
 			}
+		}
+	}
+}
+
+// Rules that no scenario of e2e tries.
+func TestWrongSpecsAreRejected(t *testing.T) {
+	for spec, says := range map[string]string{
+		`{"template": {"metadata": {"labels": {"controller-revision-hash": "x"}}}}`: "the label controller-revision-hash belongs to the set",
+		`{"updateStrategy": {"rollingUpdate": {"maxUnavailable": 0}}}`:              "maxUnavailable must be a number from 1",
+		`{"updateStrategy": {"rollingUpdate": {"maxUnavailable": "0%"}}}`:           "maxUnavailable must be a number from 1",
+		`{"updateStrategy": {"rollingUpdate": {"maxUnavailable": "101%"}}}`:         "maxUnavailable must be a number from 1",
+		`{"updateStrategy": {"rollingUpdate": {"partition": -1}}}`:                  "partition must be a number from 0",
+		`{"updateStrategy": {"rollingUpdate": {"partition": "101%"}}}`:              "partition must be a number from 0",
+		`{"minReadySeconds": 600, "progressDeadlineSeconds": 600}`:                  "progressDeadlineSeconds",
+	} {
+		podsets, set := schemaOf(t, "config/crd/bases", "app.example.com/v1alpha1"), object{}
+		must(t, utiljson.Unmarshal([]byte(`{"apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": "web"}, "spec": `+spec+`}`), &set))
+		defaulting.Default(set, podsets.structural)
+		if all := invalid(t, set, podsets); len(all) != 1 || !strings.Contains(all[0].Detail, says) {
+			t.Errorf("%s is rejected with %v", spec, all)
 		}
 	}
 }

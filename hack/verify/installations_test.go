@@ -46,7 +46,7 @@ func TestTheChartInstallsBesideNoOtherInstallation(t *testing.T) {
 	}{
 		"no Lease":                   {},
 		"its own, of a former time":  {leases: []unstructured.Unstructured{lease(namespace, "podset-operator", held)}},
-		"one that was released":    {leases: []unstructured.Unstructured{lease("ops", "podset-operator", released)}},
+		"one that was released":      {leases: []unstructured.Unstructured{lease("ops", "podset-operator", released)}},
 		"one without a spec":         {leases: []unstructured.Unstructured{lease("ops", "podset-operator", nil)}},
 		"that of another program":    {leases: []unstructured.Unstructured{lease("ops", "another", held)}},
 		"one of the same name":       {leases: []unstructured.Unstructured{lease("ops", "another", held), other}, refused: true},

@@ -52,6 +52,9 @@ var outside = map[string][]string{
 	},
 }
 
+// What make says if it cannot run the recipes of a target.
+var noRecipe = regexp.MustCompile(`No rule to make target|missing separator|Nothing to be done`)
+
 // The canary is what a value makes where it is run: by a shell, by make, or by sed.
 func TestNoVariableIsRun(t *testing.T) {
 	folder, path := workspace(t)
@@ -75,9 +78,12 @@ func TestNoVariableIsRun(t *testing.T) {
 				} else {
 					command.Env = append(command.Env, set...)
 				}
-				output, _ := command.CombinedOutput()
+				output, err := command.CombinedOutput()
 				if os.Remove(canary) == nil {
 					t.Errorf("make ran a part of %q:\n%s", set, output)
+				}
+				if _, hasRun := err.(*exec.ExitError); err != nil && !hasRun || noRecipe.Match(output) {
+					t.Fatalf("make ran no recipe: %v:\n%s", err, output)
 				}
 			}
 		}

@@ -24,8 +24,8 @@ use crate::{
     why::Seen,
 };
 
-/// How long it waits before it watches again.
-const RETRY: Duration = Duration::from_secs(1);
+/// The pause before each try to read the PodSet again after a watch has ended.
+const REREAD_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -201,7 +201,8 @@ impl Cluster {
         Ok(self.client.request(request.body(body).map_err(kube::Error::HttpError)?).await?)
     }
 
-    /// Prints how far the rollout is, until it is over; returns the last line. `pinned`: the only revision to wait for; 0: any.
+    /// Prints the progress of the rollout until it completes, and returns the last line; without `watch`, returns the first line. If
+    /// `pinned` is not 0, fails when another revision is rolled out.
     pub async fn follow(&self, mut set: PodSet, pinned: i64, watch: bool) -> Result<String, Error> {
         let (uid, name) = (set.metadata.uid.clone(), objects::name(&set.metadata).to_owned());
         let mut told = String::new();
@@ -229,7 +230,7 @@ impl Cluster {
             }
             let mut failure = String::new();
             set = loop {
-                tokio::time::sleep(RETRY).await;
+                tokio::time::sleep(REREAD_PAUSE).await;
                 match self.sets.get(&name).await {
                     Err(error) if is_transient(&error) => {
                         let text = explained(&error);

@@ -21,7 +21,6 @@ const LABEL_REVISION: &str = "controller-revision-hash";
 /// A PodSet.
 pub type PodSet = Object<Spec, Status>;
 
-/// The resource PodSet.
 pub fn resource() -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("app.example.com", "v1alpha1", "PodSet"), "podsets")
 }
@@ -78,7 +77,6 @@ impl Spec {
     }
 }
 
-/// The status of a PodSet.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {

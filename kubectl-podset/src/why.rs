@@ -13,6 +13,9 @@ use crate::{
 /// How many events it shows.
 const EVENTS_SHOWN: usize = 3;
 
+/// The revision of a PodSet without a template, which the operator never changes.
+const DEFAULT_REVISION: &str = "njg4qh94mc";
+
 /// What the API server knows about a set.
 pub struct Seen {
     pub set: PodSet,
@@ -235,7 +238,12 @@ fn advice(Seen { set, pods, .. }: &Seen, status: &Status) -> Option<String> {
     let rollout = |what| format!("kubectl podset rollout {what} {name} --namespace {namespace}");
     // Without another revision that all pods had, the first template never worked.
     let former = status.current_revision.as_ref().filter(|current| Some(*current) != status.update_revision.as_ref());
-    let undo = former.map(|_| format!(", or go back to the former one: {}", rollout("undo"))).unwrap_or_default();
+    let undo = match former.map(String::as_str) {
+        None => String::new(),
+        // No ControllerRevision stores the lack of a template.
+        Some(DEFAULT_REVISION) => ", or remove it to go back to the default pod".to_owned(),
+        Some(_) => format!(", or go back to the former one: {}", rollout("undo")),
+    };
     let reason = status.ready().map(|ready| ready.reason.as_str()).unwrap_or_default();
     let is_without_node =
         |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && pod.status.as_ref().and_then(unscheduled).is_some();
@@ -368,6 +376,10 @@ Next: delete the pods with a former template, one by one
 {"status":{"conditions":{"ready":{"status":"False","reason":"InvalidTemplate","message":"0 of 2: no"}}}}
 web has been unready for 3m (InvalidTemplate): 0 of 2: no
 Next: fix spec.template, or go back to the former one: kubectl podset rollout undo web --namespace a
+
+{"status":{"currentRevision":"njg4qh94mc","conditions":{"ready":{"status":"False","reason":"InvalidTemplate","message":"0 of 2: no"}}}}
+web has been unready for 3m (InvalidTemplate): 0 of 2: no
+Next: fix spec.template, or remove it to go back to the default pod
 
 {"status":{"conditions":{"ready":{"status":"False","reason":"PodsNotReady"},"failure":{"type":"ReplicaFailure","status":"True","reason":"FailedCreate","message":"quota","lastTransitionTime":"2026-01-01T00:57:00Z"}}}}
 web has been unready for 3m (PodsNotReady): 2 of 2

@@ -89,11 +89,11 @@ impl Tasks {
         self.drained.clone()
     }
 
-    /// Waits until all have ended.
+    /// Waits until all tasks have ended.
     ///
     /// # Errors
     ///
-    /// At once when one of them panics, the lease is lost, or another installation leads. The others end with this value.
+    /// Returns at once if a task panics, the lease is lost, or another installation leads. The other tasks are aborted then.
     pub async fn ended(mut self) -> Result<(), Failure> {
         while let Some(end) = self.running.join_next_with_id().await {
             let id = match end {

@@ -60,7 +60,7 @@ pub struct SetFigures {
     pub termination: SignedDuration,
     /// How many of their live pods have another template than their set.
     pub outdated: i64,
-    /// The longest time since Ready turned False, of all sets that roll out.
+    /// The longest time since Ready turned False, of all sets with a rollout that is in progress or stalled.
     pub rollout: SignedDuration,
     /// Time since the longest-diverged set last matched its spec, apart from sets with a rollout in progress.
     pub unconverged: SignedDuration,

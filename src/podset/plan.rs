@@ -146,7 +146,7 @@ impl Input<'_> {
         doubtful.chain(overdue).collect()
     }
 
-    /// Until when the label of this pod is not restored.
+    /// When the label of this pod may be restored; `None`: now.
     fn relabel_waits_until(&self, seen: &Seen) -> Option<Timestamp> {
         let failed = self.state.retry.relabels.waits_until(&seen.pod.uid, seen.pod.version, self.now);
         failed.max(seen.relabel_at().filter(|at| *at > self.now))

@@ -16,7 +16,7 @@ pub const BACKOFF: Waits = (SignedDuration::from_secs(1), SignedDuration::from_s
 pub struct Rejection {
     /// The message, without the parts that change each time.
     pub message: String,
-    /// The kind of rejection.
+    /// Decides when a retry can succeed.
     pub kind: RejectionKind,
     /// The generation of the rejected spec.
     pub generation: i64,

@@ -41,11 +41,17 @@ const BUSY_RETRY: SignedDuration = SignedDuration::from_millis(100);
 pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut SetState) {
     let (created, deleted) = (done.created.len(), done.deleted.len());
     let to = (from + created).saturating_sub(deleted);
+    // A set that a former leader rolled out, or that waited for terminations, has most likely had all its pods.
+    let is_between =
+        |stored| conditions::say_rolling(stored) || conditions::ready_reason(stored) == status::WAITING_FOR_TERMINATION;
+    if state.live.is_none() && set.is_observed() && is_between(&set.status) {
+        state.reports.reached = Some(set.replicas());
+    }
     let is_scaling = !done.is_replacing && !has_reached_n(set, state);
     // A rollout has events of its own.
     let is_update = done.is_rolling && !is_scaling;
     if created + deleted > 0 {
-        // If other pods were lost in the meantime, the next create first checks whether the set still exists.
+        // If fewer pods live later, some were lost: the set is read before the next create (`Plan::creates_in_doubt`).
         state.live = Some(to);
     }
     record_span(&done);
@@ -185,11 +191,12 @@ pub async fn report(
     }
 }
 
-/// Whether a rollout is in progress, and no more pods are available with its template than the stored status says.
+/// Whether a rollout is in progress, no more pods are available with its template than the stored status says, and no failure is new or over.
 fn is_within_step(stored: &PodSetStatus, new: &PodSetStatus, plan: &Plan) -> bool {
     let is_rolling = |status: &PodSetStatus| conditions::ready_reason(status) == conditions::ROLLING;
     let said = |status: &PodSetStatus| {
-        (status.updated_available_replicas, status.observed_generation, status.update_revision.clone())
+        let has_failure = conditions::holds(status, condition::REPLICA_FAILURE);
+        (status.updated_available_replicas, status.observed_generation, status.update_revision.clone(), has_failure)
     };
     plan.rollout == Rollout::InProgress && is_rolling(stored) && is_rolling(new) && said(stored) == said(new)
 }
@@ -204,9 +211,9 @@ fn rollout_event(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetStat
     let was_rolling = matches!(&state.reports.stage, Some((of, Stage::Started | Stage::Stalled)) if of == revision);
     let (stage, was_announced) = match plan.rollout {
         _ if plan.is_late => (Stage::Stalled, is_same && reason == conditions::LATE),
-        // A rollout starts with a change of the spec. If the status is about this spec already, a pod was lost or is no longer ready.
+        // A rollout starts, or is paused, with a change of the spec. If the status is about this spec already, a pod was lost or is no longer ready.
         Rollout::InProgress => (Stage::Started, is_same && (is_rolling || set.is_observed())),
-        Rollout::Paused => (Stage::Paused, is_same && reason == status::PAUSED),
+        Rollout::Paused => (Stage::Paused, is_same && (reason == status::PAUSED || set.is_observed())),
         Rollout::None | Rollout::AtPartition if is_complete => {
             let former = set.status.current_revision.as_ref();
             (Stage::Complete, !is_rolling && !was_rolling && former.is_none_or(|former| former == revision))
@@ -220,7 +227,8 @@ fn rollout_event(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetStat
 /// The events that are due when nothing is left to create or delete, except pods whose delete was rejected repeatedly. Each is due once.
 fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState) -> Vec<Event> {
     let set = &view.set;
-    // Not yet while strays are to be deleted, or if a failed try has changed nothing so far but may still take effect.
+    // The event waits while strays are to be deleted. If the number of live pods is unchanged, it also waits while a failed try is to be
+    // repeated, or a delete has no answer.
     let has_strays = state.has_pending_strays();
     let may_change = plan.hold == Hold::Failure || !state.fates.deletes.is_empty();
     let is_over = |burst: &mut Burst| !has_strays && (!may_change || burst.from != plan.count.live);

@@ -45,8 +45,8 @@ impl FromStr for Revision {
     }
 }
 
-/// A text that is the same for the same content, whatever the order of its fields. (serde_json does not decode what is nested too deeply; the
-/// API server always sends that in the same order.)
+/// JSON with sorted fields, so that equal content gives equal text. What is nested too deeply for serde_json is returned unchanged: the API
+/// server sends its fields in a fixed order.
 pub fn canonical(json: &RawValue) -> String {
     serde_json::from_str(json.get()).map_or_else(|_| json.get().to_owned(), |content: Value| content.to_string())
 }

@@ -48,7 +48,7 @@ pub struct SetState {
     pub progress: Option<Box<Progress>>,
     /// The generation from which on the set waits for terminations, according to the last plan; 0 if it does not.
     pub waits_from: Option<i64>,
-    /// Whether a stranger had one of its names since the set was last read. The set is read before the next create.
+    /// Whether a create met a pod of another owner under one of the set's names. The set is read before the next create.
     pub met_stranger: bool,
     /// The number of live pods after the last pass that changed pods, or the highest since. If fewer are live now, some were lost. `None`:
     /// this process has not worked on the set.
@@ -184,7 +184,7 @@ impl SetState {
     }
 }
 
-/// Writes whose effect is unknown. The promise rests on them: whatever may live counts.
+/// Writes and pods that the cache does not show. The promise rests on them: whatever may live counts.
 #[derive(Clone, Debug, Default)]
 pub struct Fates {
     /// Creates that have no answer, by name: when each was given up. They count as pods until a read resolves them.
@@ -204,7 +204,7 @@ pub enum Stage {
     Idle,
     /// Pods are being replaced.
     Started,
-    /// It is paused.
+    /// `spec.updateStrategy.rollingUpdate.paused` is set.
     Paused,
     /// Its deadline is over.
     Stalled,
@@ -268,7 +268,7 @@ impl Fates {
         }
     }
 
-    /// A create was answered for certain, and its pod is known. An earlier one of the same name may still take effect.
+    /// A create was answered, or the pod that had its name is gone. An earlier create of the same name may still take effect.
     pub fn create_answered(&mut self, name: &str) {
         self.rejected.remove(name);
     }

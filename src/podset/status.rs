@@ -191,12 +191,15 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
     if let Some(described) = rejected.and_then(rejected_create) {
         return described;
     }
+    let undeletable_because = state.retry.rejected.message().filter(|_| !plan.rejected.is_empty());
     if plan.hold == Hold::Finishing {
         let message = failures(&view.pods, state.retry.finishes.next);
         let why = format!(": {message}");
-        return Described { ready: "PodsFailing", why, others: vec![(condition::RECONCILING, BACKING_OFF, message)] };
+        let mut others = vec![(condition::RECONCILING, BACKING_OFF, message)];
+        others.extend(undeletable_because.map(|why| (condition::REPLICA_FAILURE, FAILED_DELETE, why.to_owned())));
+        return Described { ready: "PodsFailing", why, others };
     }
-    if let Some(message) = state.retry.rejected.message().filter(|_| !plan.rejected.is_empty()) {
+    if let Some(message) = undeletable_because {
         return undeletable(view, plan, ready, message);
     }
     let Count { wanted, updated, .. } = plan.count;

@@ -155,7 +155,7 @@ impl TakeOver {
             result.map_err(|error| Next::Retry(read.tries.failed(context, &scope, &error)))
         };
         if result.is_ok() {
-            // It counts for the whole namespace, so no set there needs another read.
+            // One read serves all sets of the namespace, except those that asked for a newer one in the meantime.
             let mut state = lock(&self.state);
             state.rereads.retain(|_, read| !Arc::ptr_eq(read, &shared));
             state.namespaces.insert(namespace.clone(), shared);

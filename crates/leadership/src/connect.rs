@@ -111,8 +111,8 @@ fn without_output(error: AuthError) -> Result<AuthError, PluginFailed> {
 }
 
 /// A connector to the API server through the proxy of the configuration, if any, with its user and password. As in Go and curl, `host:port`
-/// is an HTTP proxy. On Linux, TCP_USER_TIMEOUT is `user_timeout`, counted from the first retransmission. After 30 s of silence, TCP
-/// keepalive sends probes, and closes the connection if three are not answered.
+/// is an HTTP proxy. On Linux, `user_timeout` sets TCP_USER_TIMEOUT, which counts from the first retransmission. After 30 s of silence, TCP
+/// keepalive sends probes, and closes the connection if three are not answered; with `user_timeout`, one unanswered probe can be enough.
 ///
 /// # Errors
 ///

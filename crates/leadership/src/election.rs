@@ -22,10 +22,12 @@ use crate::{
     watch::watch_for_ever,
 };
 
-/// The loop turns at least this often, also when nothing happens, because a liveness check watches it.
-const LONGEST_TURN: SignedDuration = SignedDuration::from_secs(5);
+/// The longest wait between two turns of the loop, because a liveness check watches it. An operation on the Lease can take half of the
+/// renew deadline more.
+const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(5);
 
-/// The shortest wait after a failed renewal, and the wait after a conflict while the lease is released.
+/// The lower limit of the wait after a failed renewal, which is shorter than the retry period when little time is left, and the wait after
+/// a conflict while the lease is released.
 const SHORTEST_RETRY: SignedDuration = SignedDuration::from_millis(100);
 
 /// How long a shutdown waits for an operation on the Lease.
@@ -150,7 +152,7 @@ impl Election {
                 biased;
                 () = &mut ready => break,
                 () = stop.cancelled() => return Ok(()),
-                () = env.sleep_until(env.now() + LONGEST_TURN) => {}
+                () = env.sleep_until(env.now() + LONGEST_WAIT) => {}
             }
         }
         let Some(since) = self.acquire(&mut news, &stop).await? else {
@@ -184,7 +186,7 @@ impl Election {
             if now < when {
                 tokio::select! {
                     biased;
-                    () = env.sleep_until(when.min(now + LONGEST_TURN)) => {}
+                    () = env.sleep_until(when.min(now + LONGEST_WAIT)) => {}
                     _ = news.changed() => {}
                     () = stop.cancelled() => return Ok(None),
                 }
@@ -248,7 +250,7 @@ impl Election {
                 () = env.sleep_until(deadline) => return Err(lost()),
                 _ = news.changed() => continue,
                 () = drained.cancelled() => return Ok(()),
-                () = env.sleep_until(next.min(env.now() + LONGEST_TURN)) => {}
+                () = env.sleep_until(next.min(env.now() + LONGEST_WAIT)) => {}
             }
             if env.now() < next {
                 continue;

@@ -118,7 +118,8 @@ where
     }
 }
 
-/// The body of an answer. After its end, its connection goes back into the pool; without it, the connection is dropped.
+/// The body of an answer. When it is read to its end, its connection goes back into the pool; when it is dropped before, the connection is
+/// closed.
 pub struct Answer {
     body: Incoming,
     connection: Option<(Connection, Arc<Mutex<Vec<Connection>>>)>,

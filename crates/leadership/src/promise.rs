@@ -29,9 +29,8 @@ use super::{
 pub struct Rules {
     /// How long the Lease must be seen unchanged before it is free, from this process's lease duration and the written one.
     pub wait: Wait,
-    /// Whether the Lease may be taken. `read` is the version that a read returned, 0 for no Lease. `before` and `after` are the version that
-    /// counts as expired, if any, before and after that read. The default requires that `after` is `read`. Only a test uses `before`, to take
-    /// the Lease although the read did not confirm that it has expired.
+    /// Whether the Lease may be taken. `read` is the version that the read returned, 0 if there is no Lease. `before` and `after` are the
+    /// expired version before and after the read, if any. The default requires that `after` is `read`. Only tests use `before`.
     pub is_free: fn(before: Option<u64>, after: Option<u64>, read: u64) -> bool,
     /// The version that a write of the Lease carries, from the Lease that its operation read.
     pub version: fn(read: &Lease) -> Option<String>,

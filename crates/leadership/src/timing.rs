@@ -9,8 +9,9 @@ use jiff::SignedDuration;
 const JITTER_TENTHS: u128 = 12;
 
 /// How long Linux may take from sending bytes to their first retransmission: a tail loss probe after 200 ms and two round trips, then the
-/// retransmission timeout of at least 200 ms and one round trip. 440 ms were measured on a connection without latency. 1 s allows for
-/// round trips of 200 ms, and is the initial timeout before a round trip was measured. With the shortest durations, 450 ms are left.
+/// retransmission timeout of at least 200 ms and one round trip. 440 ms were measured on a connection without latency. 1 s allows for round
+/// trips of 200 ms, and is Linux's timeout before it has measured a round trip. With the shortest durations of an election, only 450 ms
+/// remain for this.
 const RETRANSMISSION: SignedDuration = SignedDuration::from_secs(1);
 
 /// The durations of an election. [`Timing::new`] checks them.

@@ -20,8 +20,8 @@ use crate::{
     operation::Operations,
 };
 
-/// How long the API server serves a watch, in seconds. A dead connection is noticed after this time plus [`GRACE`]. No
-/// shorter timeout cuts a silent watch, so this is well below the 295 s that kube allows.
+/// How long the API server serves a watch, in seconds. A server or proxy that hangs is noticed after this time plus [`GRACE`]; TCP
+/// keepalive notices a dead peer earlier. kube allows less than 295.
 const SERVED: u32 = 145;
 
 /// How much longer than [`SERVED`] a watch may take to end.

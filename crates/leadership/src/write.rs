@@ -23,8 +23,8 @@ const ERROR_MARGIN: SignedDuration = SignedDuration::from_millis(500);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// It was not sent: the term is over, or none has begun. The term is not revived, and when this process is elected again, it
-    /// reconciles all objects ([`Leadership::elections`]). So a reconcile that gets this error can wait for the next change.
+    /// It was not sent: this process does not lead, or its term ends too soon. The term is not revived, and when this process is elected
+    /// again, it reconciles all objects ([`Leadership::elections`]). So a reconcile that gets this error can wait for the next change.
     #[error("not sent, because this process does not lead")]
     NotLeader,
     /// It was not sent: the API server passes such a request on to a kubelet, a pod or a service without a timeout, so it could outlive the term.
@@ -52,7 +52,7 @@ pub enum WriteError {
 pub struct Unanswered {
     /// Whether a byte of it left this process. If not, it cannot take effect any more.
     pub has_left: bool,
-    /// Why the connection broke or was not made; `None` if the write timed out.
+    /// What stopped the request; `None` if it timed out.
     pub source: Option<kube::Error>,
 }
 
@@ -199,7 +199,7 @@ pub struct WritePermit {
     leadership: Leadership,
     number: u64,
     timeout: SignedDuration,
-    /// Whether bytes of the request have left; not set before the first byte leaves or the request is given up.
+    /// Whether bytes of the request have left: `true` from the first byte on, `false` once it is given up before. Unset until then.
     has_left: Arc<OnceLock<bool>>,
 }
 

@@ -42,7 +42,7 @@ pub struct Health {
 #[derive(Default)]
 struct State {
     readiness: BTreeMap<String, Check>,
-    /// The loops, by name. A loop owns its beats, so that its check ends with it.
+    /// The running loops, by name. The [`Pulse`] of a loop owns its beats, so its check ends with the loop.
     loops: BTreeMap<String, Weak<Beats>>,
 }
 

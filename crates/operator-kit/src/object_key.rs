@@ -1,4 +1,4 @@
-//! Namespace and name of an object, and the namespaces that are watched.
+//! The key of an object, and the scope of a watch.
 
 use std::{fmt, sync::Arc};
 

@@ -1,6 +1,6 @@
 //! When a status is written: one rule for all kinds. Pure: no I/O, no clock.
 //!
-//! The answer to a new spec is written at once. A change that people wait for is also written at once while the token bucket has a token: a
+//! The answer to a new spec is written at once. A change that users wait for is also written at once while the token bucket has a token: a
 //! burst of writes, then one in each [`PERIOD`]. Any other change waits for [`DELAY`], because more may follow, and until [`PERIOD`] after
 //! the last write. So this delays no status for longer than [`PERIOD`]. After a failure the wait doubles.
 
@@ -9,13 +9,14 @@ use jiff::{SignedDuration, Timestamp};
 use super::failures::{Failures, Waits};
 use crate::token_bucket::TokenBucket;
 
-/// The longest time for which a status may be wrong. The bucket gains a token in this time.
+/// The time between two writes of a status for changes that users do not wait for. The bucket gains a token in this time.
 const PERIOD: SignedDuration = SignedDuration::from_secs(5);
 
 /// The first and the longest wait after failures.
 const BACKOFF: Waits = (PERIOD, SignedDuration::from_secs(30));
 
-/// How long a change that is not awaited is delayed. It is shorter than [`PERIOD`], because the operator may notice the change a second late.
+/// How long a change that users do not wait for is delayed. One second less than [`PERIOD`], because the queue may hold a change back for
+/// [`crate::queue::PACE`].
 const DELAY: SignedDuration = SignedDuration::from_secs(4);
 
 /// The pace of one object's status.
@@ -49,7 +50,7 @@ impl Pace {
         Pace { last: None, wrong_since: None, bucket, failures: Failures::default() }
     }
 
-    /// When a new status that answers `generation` is due; `None`: now. `is_awaited`: people wait for this change.
+    /// When a new status that answers `generation` is due; `None`: now. `is_awaited`: users wait for this change, as for Ready.
     pub fn due(&mut self, generation: Option<i64>, is_awaited: bool, now: Timestamp) -> Option<Timestamp> {
         let since = self.wrong_since(now);
         let last = self.last.filter(|last| last.generation == generation)?;

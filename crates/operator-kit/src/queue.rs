@@ -87,7 +87,7 @@ struct Active {
 struct Alarm {
     when: Timestamp,
     trigger: Trigger,
-    /// Until then, `add_paced` only postpones the alarm.
+    /// Before this time, `add_paced` does not queue the key: it brings a later alarm forward to this time.
     quiet_until: Timestamp,
 }
 
@@ -104,8 +104,9 @@ impl Queue {
         state.is_open = true;
     }
 
-    /// Queues a key, unless it waits already. A key that is being reconciled is reconciled once more afterwards. One that waits because it
-    /// failed then no longer waits behind the others of its namespace, unless the trigger is [`RETRY`]. [`STATUS`] can wait.
+    /// Queues a key, unless it is queued already. A key that is queued because it failed no longer waits behind the others of its
+    /// namespace, unless the trigger is [`RETRY`]. A key that is being reconciled is reconciled once more afterwards. [`STATUS`] is paced,
+    /// see [`Queue::add_paced`]. A closed queue ignores the call.
     pub fn add(&self, key: ObjectKey, trigger: Trigger) {
         if trigger == STATUS {
             return self.add_paced(key, trigger);
@@ -162,7 +163,7 @@ impl State {
             return;
         }
         if let Some((waiting, _)) = self.triggers.get_mut(&key) {
-            // News ends the wait behind the others: the next reconcile may succeed.
+            // Something has changed, so the next reconcile may succeed: it need not wait behind the others.
             if *waiting == RETRY && trigger != RETRY {
                 *waiting = trigger;
                 self.ready.promote(&key.namespace, &key);

@@ -127,7 +127,7 @@ pub fn run<C: Controller>(controller: Arc<C>, context: Context) -> impl Future<O
         tokio::select! {
             biased;
             () = worker.run() => {}
-            // A panic of a background task ends the controller; its end does not.
+            // If a background task panics, the controller ends. If it just ends, the controller goes on.
             () = drain(&mut background).then(|()| std::future::pending()) => {}
         }
     }
@@ -177,7 +177,7 @@ impl<C: Controller> Worker<C> {
         let mut running = JoinSet::new();
         tokio::select! {
             biased;
-            // Only `work` ends a term.
+            // `catch_up` may end early: the term lasts until `work` ends.
             () = self.controller.catch_up().then(|()| std::future::pending()) => {}
             () = self.work(term, &mut running) => {}
         }
@@ -270,7 +270,7 @@ async fn reconcile<C: Controller>(
         let outcome = next.outcome(now);
         spans::record("outcome", outcome.0);
         if outcome == Outcome::ERROR {
-            // The SDK keeps the larger description, so an empty one replaces none.
+            // The SDK keeps the status that sorts last, so an empty description does not replace an earlier one.
             spans::failed("");
         }
         (next, now, outcome)

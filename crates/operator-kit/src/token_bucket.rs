@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-/// A bucket that is full at first.
+/// A token bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenBucket {
     interval: SignedDuration,
@@ -12,7 +12,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A bucket of `burst` tokens that gains one in each `interval`.
+    /// A full bucket of `burst` tokens, which gains one token in each `interval`.
     pub const fn new(burst: i32, interval: SignedDuration) -> Self {
         TokenBucket { interval, burst, full_at: Timestamp::MIN }
     }

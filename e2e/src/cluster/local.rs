@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::process::Command;
 use tokio::time::sleep;
@@ -76,7 +76,9 @@ impl Cluster {
         let text = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
         let id = Pid::from_raw(text.trim().parse()?).context("a process without a number")?;
         kill_process(id, Signal::KILL).with_context(|| format!("killing {part}"))?;
-        while test_kill_process(id).is_ok() {
+        // A process that nobody reaps has ended too.
+        let stat = format!("/proc/{}/stat", text.trim());
+        while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
             sleep(Duration::from_millis(20)).await;
         }
         Ok(())

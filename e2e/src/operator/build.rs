@@ -14,7 +14,7 @@ pub const BINARY: &str = "E2E_OPERATOR_BINARY";
 /// Builds the operator with these flags of cargo and returns its binary, or the one that `E2E_OPERATOR_BINARY` names.
 pub async fn build(flags: &[&str]) -> Result<PathBuf> {
     if let Some(binary) = std::env::var_os(BINARY) {
-        return Ok(binary.into());
+        return Ok(crate::root().join(binary));
     }
     built(["--package", "podset-operator", "--bin", "podset-operator"].iter().chain(flags).copied()).await
 }

@@ -52,11 +52,12 @@ async fn respects_a_disruption_budget(t: Arc<Scene>) -> Result<()> {
     apply(0, "4 0").await?;
     let drain = ["drain", node, "--pod-selector=app=drained"];
     let rejection = kubectl.rejected(&[&drain[..], &["--timeout=3s"]].concat(), "").await;
-    apply(1, "4 1").await?;
+    let allows = apply(1, "4 1").await;
     let drained = kubectl.run(&[&drain[..], &["--timeout=60s"]].concat()).await;
     // The other scenarios need the node, also if this one fails.
     kubectl.run(&["uncordon", node]).await?;
 
+    allows?;
     let rejection = rejection?;
     ensure!(rejection.contains("violate the pod's disruption budget"), "the drain fails otherwise: {rejection}");
     t.log(&drained?);

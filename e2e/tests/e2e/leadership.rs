@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::account::Account;
 use e2e::audit::writers;
 use e2e::fleet::Fleet;
@@ -38,7 +38,7 @@ pub fn scenarios() -> Vec<Scenario> {
 
 async fn one_writer(t: Arc<Scene>) -> Result<()> {
     let binary = built(["--package", "leadership", "--example", "operator"]).await?;
-    let mut replicas = Replicas { t: t.clone(), binary, fleet: Fleet::of(&t, LEASE), started: 0 };
+    let mut replicas = Replicas { t: t.clone(), binary, fleet: Fleet::of(&t, LEASE) };
     grant_rights(&t).await?;
     let users = tokio::spawn(edit_texts(t.client(), t.namespace.clone()));
     for _ in 0..2 {
@@ -70,6 +70,7 @@ async fn one_writer(t: Arc<Scene>) -> Result<()> {
     sleep(Duration::from_secs(3)).await;
     ensure!(replicas.fleet.another_leads("", TAKE_OVER).await? == last, "{last} does not lead any more");
 
+    ensure!(!users.is_finished(), "the users ended too early: {:?}", users.await);
     users.abort();
     let _ = users.await;
     eventually("the words to be counted", Duration::from_secs(30), || check_counts(&t)).await?;
@@ -126,23 +127,19 @@ struct Replicas {
     t: Arc<Scene>,
     binary: PathBuf,
     fleet: Fleet,
-    started: usize,
 }
 
 impl Replicas {
     async fn add(&mut self) -> Result<()> {
-        self.started += 1;
-        let name = format!("counter-{}", self.started);
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(&self.t.namespace);
-        std::fs::create_dir_all(&folder)?;
+        let (name, log) = self.t.starts("counter");
         let account = Account::create(&self.t.cluster, &self.t.namespace, &name).await?;
-        let kubeconfig = folder.join(format!("{name}.kubeconfig"));
+        let kubeconfig = log.with_extension("kubeconfig");
         account.write_kubeconfig(&self.t.cluster.server, &kubeconfig)?;
+        let folder = log.parent().context("a log without a folder")?;
         // `start` removes the caller's KUBECONFIG.
         let mut command = Command::new("env");
         command.arg(format!("KUBECONFIG={}", kubeconfig.display())).arg(&self.binary);
-        self.t.log(&format!("{name} starts"));
-        self.fleet.push(Operator::start(command, name, account.user(), &self.t.cluster, &folder)?);
+        self.fleet.push(Operator::start(command, name, account.user(), &self.t.cluster, folder)?);
         Ok(())
     }
 }

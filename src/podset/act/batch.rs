@@ -60,7 +60,7 @@ pub struct Batch<'a> {
     pub first: usize,
     /// How many requests are in flight at most.
     pub at_once: usize,
-    /// No request begins after this time, because the plan may be out of date. The first request of each kind always may.
+    /// No request begins after this time, because the plan may be out of date. The first request of each [`Self::slow_start`] is exempt.
     until: Timestamp,
 }
 

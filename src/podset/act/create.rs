@@ -188,7 +188,7 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
     let is_hidden = former.is_some() && invalid.is_some();
     match created {
         Created::Made(mut made, revision) => {
-            // A webhook may have removed the annotation.
+            // A webhook may have removed the annotation with the number of replacements.
             made.replacements = made.replacements.max(replacements);
             let is_as_specified = handle_made(batch, *made, (name, revision), state, done);
             if is_as_specified {

@@ -14,7 +14,7 @@ const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 /// The shortest time between two restores of a pod's label.
 const RELABEL_PAUSE: SignedDuration = SignedDuration::from_secs(1);
 
-/// How long after its grace period a pod may take to end before people hear of it.
+/// How long after its grace period a pod may take to end before a Warning event is sent.
 const OVERDUE: SignedDuration = SignedDuration::from_secs(10);
 
 /// The phase of a pod.

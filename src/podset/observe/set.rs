@@ -78,7 +78,7 @@ pub struct Set {
     pub is_deleting: bool,
     /// Why its template was changed, as its annotation says; a very long text is cut.
     pub change_cause: Option<Arc<str>>,
-    /// What is wanted, or why that cannot be read.
+    /// The decoded spec, or why it cannot be decoded.
     pub wanted: Result<Wanted, String>,
     /// The generation at which this process first saw TerminationComplete; `None` with TerminationStarted. Before that, the cache may have
     /// dropped pods that were being deleted.
@@ -94,7 +94,7 @@ pub struct Wanted {
     pub replicas: usize,
     /// The revision of the template.
     pub revision: Revision,
-    /// How a change of the template reaches the pods.
+    /// The update strategy.
     pub update: Update,
     /// What new pods look like.
     pub template: PodsLike,

@@ -84,7 +84,7 @@ impl Sets {
         }
     }
 
-    /// The known sets that would be in a list of this version, and are not.
+    /// The known sets that are missing from a list of this version.
     fn absent(&self, scope: &Scope, listed: &HashSet<Uid>, version: u64) -> Vec<Arc<Set>> {
         let known = self.by_key.values().filter(|set| in_scope(scope, &set.key) && set.version <= version);
         known.filter(|set| !listed.contains(&set.uid)).cloned().collect()

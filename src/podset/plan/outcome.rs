@@ -23,9 +23,9 @@ pub struct Plan {
     pub delete: Vec<Deletion>,
     /// Pods to delete whose last delete was rejected, whether it is tried again now or later.
     pub rejected: BTreeSet<Uid>,
-    /// Pods to read, because their fate is unknown.
+    /// Pods to read, because the result of a write is unknown or the watch no longer shows them.
     pub look: Vec<Look>,
-    /// Pods whose watched label is restored.
+    /// Pods whose watched label must be restored.
     pub relabel: Vec<Seen>,
     /// What comes before pods are created or replaced for the template in the spec.
     pub prepare: Option<Prepare>,
@@ -86,7 +86,7 @@ pub enum Rollout {
     InProgress,
     /// As many pods have this template as the partition allows.
     AtPartition,
-    /// It is paused.
+    /// `spec.updateStrategy.rollingUpdate.paused` is set.
     Paused,
 }
 

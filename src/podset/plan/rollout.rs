@@ -125,7 +125,7 @@ impl Input<'_> {
         let wake = soonest([plan.wake, retry_at, deadline.filter(|_| !is_late)]);
         let prepare = needed.filter(|_| retry_at.is_none());
         let plan = Plan { prepare, rollout, progress, is_late, wake, ..plan };
-        // Pods are deleted only once the template is stored and its dry run has passed.
+        // Outdated pods are deleted only once the template is stored and its dry run has passed.
         if needed.is_some() { plan } else { self.with_deletes(plan, outdated) }
     }
 

@@ -353,6 +353,20 @@ async fn a_paused_rollout_deletes_nothing_and_goes_on_later() {
 
 /// openkruise/kruise#1153.
 #[tokio::test(start_paused = true)]
+async fn a_pause_is_reported_once_across_leaders() {
+    let (server, operator) = running(3, json!({})).await;
+    change(&server, json!({ "template": template("b"), "updateStrategy": { "rollingUpdate": { "paused": true } } }));
+    sleep(5).await;
+    server.set_ready(NS, &server.live_pods(NS, "web")[0], false);
+    sleep(5).await;
+    operator.end().await;
+    let _operator = Operator::leader(&server, "b", Rules::default());
+    sleep(60).await;
+    assert!(condition(&server, "Ready").starts_with("False/PodsNotReady"), "{}", condition(&server, "Ready"));
+    assert_eq!(server.events(NS, "RolloutPaused").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_rollout_that_is_paused_halfway_stops_there() {
     let (server, _operator) = running(4, json!({ "minReadySeconds": 10 })).await;
     change_template(&server, "b");

@@ -161,6 +161,18 @@ async fn a_single_failed_delete_does_not_stay_reported_during_a_rollout() {
     assert!(versions(&server).contains('a'), "the rollout goes on");
 }
 
+#[tokio::test(start_paused = true)]
+async fn rejected_deletes_are_reported_at_once_during_a_rollout() {
+    let (server, _operator) = running(1, json!({})).await;
+    let rejected = server.fault(Requests::deletes("pods"), Fault::Refuse(webhook_failed()));
+    change_template(&server, "b");
+    server.wait_until(|s| !s.events(NS, "FailedDelete").is_empty(), seconds(60)).await;
+    let is_reported = |s: &ApiServer| condition(s, "ReplicaFailure").starts_with("True/FailedDelete");
+    server.wait_until(is_reported, seconds(6)).await;
+    rejected.remove();
+    server.wait_until(|s| condition(s, "ReplicaFailure").is_empty(), seconds(95)).await;
+}
+
 /// One delete fails, and another pod is replaced instead. The pod that stays has the former template, as the partition wants.
 #[tokio::test(start_paused = true)]
 async fn a_pod_of_the_partition_is_not_reported() {

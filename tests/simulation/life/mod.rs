@@ -20,7 +20,7 @@ use crate::{
     assert_silent, condition,
     operator::Operator,
     replica::{Model, Replica},
-    seconds, server_and_leader, with_set,
+    seconds, server_and_leader, with_set, with_spec,
 };
 
 async fn settled(server: &ApiServer, set: &str, n: usize) {

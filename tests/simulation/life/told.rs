@@ -296,3 +296,41 @@ async fn pods_lost_without_a_leader_are_reported_as_replaced() {
     let events = ["ScaledUp", "PodsReplaced"].map(|reason| server.events(NS, reason).len());
     assert_eq!(events, [1, 1]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_terminates_across_a_leader_change_is_reported_as_replaced() {
+    let spec = json!({ "podReplacementPolicy": "TerminationComplete" });
+    let (server, operator) = with_spec(5, spec, Rules::default()).await;
+    server.set_pod_script(PodScript::gone_after(seconds(20)));
+    server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
+    sleep(seconds(5)).await;
+    operator.end().await;
+    let _operator = Operator::leader(&server, "b", Rules::default());
+    sleep(seconds(40)).await;
+    settled(&server, "web", 5).await;
+    let events = ["ScaledUp", "PodsReplaced"].map(|reason| server.events(NS, reason).len());
+    assert_eq!(events, [1, 1]);
+}
+
+/// While pods of another set are created, a status waits, but not longer than a second.
+#[tokio::test(start_paused = true)]
+async fn pods_of_other_sets_come_before_a_status() {
+    let (server, _operator) = with_set(2, Rules::default()).await;
+    let pod = server.live_pods(NS, "web")[0].clone();
+    let reported = async |ready: bool| {
+        let began = Instant::now();
+        server.set_ready(NS, &pod, ready);
+        let expected = if ready { "AllPodsReady" } else { "PodsNotReady" };
+        server.wait_until(|s| ready_reason(s, "web") == expected, seconds(5)).await;
+        began.elapsed()
+    };
+    let answer = server.fault(Requests::creates("pods").first(1), Fault::HoldAnswer);
+    server.create_podset(NS, "other", 1);
+    answer.wait_for_hits(1).await;
+    let while_busy = reported(false).await;
+    assert!((seconds(1)..Duration::from_millis(1_300)).contains(&while_busy), "{while_busy:?}");
+    answer.release();
+    sleep(seconds(2)).await;
+    let at_rest = reported(true).await;
+    assert!(at_rest < Duration::from_millis(300), "{at_rest:?}");
+}

@@ -46,7 +46,7 @@ pub enum ReadError {
 #[derive(Clone)]
 pub struct Reader {
     client: Client,
-    /// Of the API server, for the spans of reads.
+    /// The URL of the API server, for the spans of reads.
     url: Uri,
     /// Bounds the memory for large answers.
     budget: Budget,

@@ -66,7 +66,7 @@ impl From<Response<Bytes>> for Answer {
     }
 }
 
-/// The only way to write.
+/// Sends all writes of the controllers. Only the Lease and the reviews of tokens are sent without it.
 #[derive(Clone)]
 pub struct Writer {
     client: Client,

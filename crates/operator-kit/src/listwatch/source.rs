@@ -14,7 +14,7 @@ pub enum Change<T> {
     Applied(T),
     /// An object was deleted, or is no longer selected.
     Deleted(T),
-    /// Nothing happened up to this resourceVersion.
+    /// A bookmark: all changes up to this resourceVersion have been returned.
     Progress(u64),
 }
 
@@ -27,7 +27,7 @@ pub struct Source {
     pub path: String,
     /// Label selector, if only some are watched.
     pub labels: Option<String>,
-    /// Whether to request metadata only.
+    /// Whether to request the metadata of each object only, which saves memory.
     pub metadata_only: bool,
     /// Whether an event with this resourceVersion is older than the last one and is dropped.
     pub is_stale: fn(version: u64, heard: u64) -> bool,

@@ -1,8 +1,8 @@
-//! Authentication and authorization of requests: the API server must know the caller's token, and allow the caller to `get` the path
-//! `/metrics` or to `put` the path `/log-level`.
+//! Authentication and authorization of requests: the API server checks the caller's token, and whether the caller may `get` the path
+//! `/metrics` or `put` the path `/log-level`.
 //!
 //! A lookup is a TokenReview and a SubjectAccessReview. Callers cannot overload the API server: requests with the same token share one
-//! lookup, at most one known and one unknown token are looked up at a time, and a rate limits the lookups of unknown tokens.
+//! lookup, each path looks up at most one known and one unknown token at a time, and the lookups of unknown tokens are rate-limited.
 
 use std::{
     convert::Infallible,

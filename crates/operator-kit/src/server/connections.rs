@@ -30,7 +30,7 @@ const MAX_CONNECTIONS: usize = 128;
 /// clients never finish theirs.
 const MAX_HANDSHAKES: usize = 16;
 
-/// How long a connection may take from its first byte, or its handshake, to its last.
+/// How long a connection may be open, from when it is accepted, or from the end of its TLS handshake.
 const LIFETIME: Duration = Duration::from_secs(30);
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -21,7 +21,7 @@ use logs::{Directives, Level, Logging};
 use resource::Resource;
 use traces::Traces;
 
-/// Logs and traces that have started.
+/// The handles to change the log level and to flush traces.
 #[derive(Debug)]
 pub struct Telemetry {
     /// The log level, which can change at any time.

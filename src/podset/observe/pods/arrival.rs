@@ -10,7 +10,7 @@ use operator_kit::meta::Uid;
 pub enum Arrival {
     /// It is older than the known state.
     Stale,
-    /// It is the newest state of a known pod.
+    /// The pod is known, and this state is not older.
     Update,
     /// The pod has come and gone already.
     Over,

@@ -135,7 +135,7 @@ struct Logged<E> {
 impl<E: SpanExporter> SpanExporter for Logged<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
-        // The thread of the SDK has no runtime, which a timer needs also to be made.
+        // The SDK's thread has no Tokio runtime, and even making a timer needs one.
         let limit = self.limit;
         let limit = self.runtime.spawn(async move { tokio::time::sleep(limit).await });
         let result = match select(pin!(self.exporter.export(batch)), limit).await {
