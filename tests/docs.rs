@@ -98,7 +98,6 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--wait",
     "--watch",
     "--workspace",
-    "--wrap",
     "--write",
 ];
 

@@ -13,7 +13,7 @@ use crate::{
 /// How many events it shows.
 const EVENTS_SHOWN: usize = 3;
 
-/// The revision of a PodSet without a template, which the operator never changes.
+/// The revision of a PodSet without a template (without a collision). The operator never changes it: see its `revision.rs`.
 const DEFAULT_REVISION: &str = "njg4qh94mc";
 
 /// What the API server knows about a set.
@@ -251,7 +251,7 @@ fn advice(Seen { set, pods, .. }: &Seen, status: &Status) -> Option<String> {
     Some(match (reason, rejected) {
         _ if set.metadata.deletion_timestamp.is_some() => return None,
         (reason, _) if is_behind(set, status) && reason != "WaitingForTermination" => return None,
-        ("InvalidTemplate", _) => format!("fix spec.template{undo}"),
+        ("InvalidTemplate" | "PodsFailing", _) => format!("fix spec.template{undo}"),
         (_, Some(rejected)) => {
             let (what, why, seconds) = match rejected {
                 "FailedCreate" => ("no pods can be created", "a quota, a webhook or a policy", 30),
@@ -261,7 +261,7 @@ fn advice(Seen { set, pods, .. }: &Seen, status: &Status) -> Option<String> {
                 "the message says why {what}, for example {why}; the operator tries again within about {seconds} seconds"
             )
         }
-        ("ProgressDeadlineExceeded" | "PodsFailing", _) => format!("fix spec.template{undo}"),
+        ("ProgressDeadlineExceeded", _) => format!("fix spec.template{undo}"),
         ("WaitingForTermination", _) => {
             let node = "if the node of the pod is lost for good, delete the Node object";
             format!("wait; {node} or taint it with node.kubernetes.io/out-of-service")

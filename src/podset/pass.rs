@@ -35,6 +35,12 @@ const ROOM_RETRY: SignedDuration = SignedDuration::from_millis(500);
 /// How long a set may work on before it reports.
 const REPORT_AFTER: SignedDuration = SignedDuration::from_secs(4);
 
+/// How long after it began to work a set may wait with its report, while the operator works on pods of other sets in the namespace.
+const PODS_FIRST: SignedDuration = SignedDuration::from_secs(2);
+
+/// How long it waits before it looks again whether that work is done.
+const BUSY_RETRY: SignedDuration = SignedDuration::from_millis(200);
+
 /// One pass over one set.
 pub struct Pass<'a> {
     /// What every stage can reach.
@@ -81,6 +87,9 @@ impl Pass<'_> {
             (executable.view, executable.plan, false)
         };
         report::settle(&after, state);
+        if !has_failed && self.pods_come_first(&after, state) {
+            return Ok(Next::Report(self.context.env.now() + BUSY_RETRY));
+        }
         let reported = report::report(self.context, &view, &after, state).await;
         let act_again = after.has_work().then(|| self.context.env.now());
         let is_reported = reported.is_ok();
@@ -188,7 +197,19 @@ impl Pass<'_> {
         }
     }
 
-    /// Held while work on pods goes on, so that the statuses of other sets wait.
+    /// Whether the report of this set, which has worked on its pods, waits: the operator works on pods of other sets in the namespace, and
+    /// users wait for pods first.
+    fn pods_come_first(&self, after: &Plan, state: &SetState) -> bool {
+        let Context { env, busy, stop, .. } = self.context;
+        let is_recent = |since| env.now().duration_since(since) < PODS_FIRST;
+        let is_done = !after.has_work() && after.hold == Hold::Nothing;
+        is_done
+            && state.reports.silent_since.is_some_and(is_recent)
+            && busy.is_held_by(&self.key.namespace)
+            && !stop.is_cancelled()
+    }
+
+    /// Held while the operator works on pods of this set.
     fn busy(&self) -> Option<Permit> {
         self.context.busy.try_acquire(&self.key.namespace, 1)
     }

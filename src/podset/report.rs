@@ -31,20 +31,11 @@ const NAMES_SHOWN: usize = 10;
 /// one status write for each pod.
 const STEP: SignedDuration = SignedDuration::from_secs(30);
 
-/// How long a status waits at most while the operator works on pods of other sets in the namespace: pods come first.
-const PODS_FIRST: SignedDuration = SignedDuration::from_secs(1);
-
-/// How long such a status waits before it looks again whether that work is done.
-const BUSY_RETRY: SignedDuration = SignedDuration::from_millis(100);
-
 /// Updates the state with the result of a pass, and logs it in one line. `from` is the number of live pods before the pass.
 pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut SetState) {
     let (created, deleted) = (done.created.len(), done.deleted.len());
     let to = (from + created).saturating_sub(deleted);
-    // A set that a former leader rolled out, or that waited for terminations, has most likely had all its pods.
-    let is_between =
-        |stored| conditions::say_rolling(stored) || conditions::ready_reason(stored) == status::WAITING_FOR_TERMINATION;
-    if state.live.is_none() && set.is_observed() && is_between(&set.status) {
+    if state.live.is_none() && set.is_observed() && may_have_reached_n(set) {
         state.reports.reached = Some(set.replicas());
     }
     let is_scaling = !done.is_replacing && !has_reached_n(set, state);
@@ -145,6 +136,16 @@ fn has_reached_n(set: &Set, state: &SetState) -> bool {
     is_stored || state.reports.reached == Some(wanted)
 }
 
+/// Whether the set has most likely had all its pods under a former leader, according to the stored status: it waits for terminations, or no
+/// more pods are missing than its rollout may take.
+fn may_have_reached_n(Set { status: stored, wanted, .. }: &Set) -> bool {
+    let Ok(wanted) = wanted else { return false };
+    let available = usize::try_from(stored.available_replicas).unwrap_or_default();
+    let may_be_missing = wanted.update.budget().unwrap_or_default();
+    (conditions::say_rolling(stored) && available + may_be_missing >= wanted.replicas)
+        || conditions::ready_reason(stored) == status::WAITING_FOR_TERMINATION
+}
+
 fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {
     let mut names: Vec<&str> = names.map(String::as_str).collect();
     names.sort_unstable();
@@ -183,9 +184,7 @@ pub async fn report(
     let next_step = next_step.filter(|_| is_within_step(&set.status, &new, plan));
     // During a rollout, more pods come and go, so a change of names alone can wait.
     let is_awaited = status::is_awaited(&set.status, &new, is_settled && plan.rollout != Rollout::InProgress);
-    let is_busy = context.busy.is_held_by(&set.key.namespace) && now < state.reports.pace.wrong_since(now) + PODS_FIRST;
     match state.reports.pace.due(new.observed_generation, is_awaited, now).max(next_step) {
-        None if is_busy => Ok(Some(now + BUSY_RETRY)),
         None => write_status(context, set, new, state).await,
         again => Ok(again),
     }

@@ -184,7 +184,7 @@ impl SetState {
     }
 }
 
-/// Writes and pods that the cache does not show. The promise rests on them: whatever may live counts.
+/// What the cache alone does not show about writes and pods. The promise rests on them: whatever may live counts.
 #[derive(Clone, Debug, Default)]
 pub struct Fates {
     /// Creates that have no answer, by name: when each was given up. They count as pods until a read resolves them.

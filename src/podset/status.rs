@@ -194,7 +194,8 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
     let undeletable_because = state.retry.rejected.message().filter(|_| !plan.rejected.is_empty());
     if plan.hold == Hold::Finishing {
         let message = failures(&view.pods, state.retry.finishes.next);
-        let why = format!(": {message}");
+        let undeletable = undeletable_because.map(|why| format!("; pods cannot be deleted: {why}")).unwrap_or_default();
+        let why = format!(": {message}{undeletable}");
         let mut others = vec![(condition::RECONCILING, BACKING_OFF, message)];
         others.extend(undeletable_because.map(|why| (condition::REPLICA_FAILURE, FAILED_DELETE, why.to_owned())));
         return Described { ready: "PodsFailing", why, others };
@@ -310,7 +311,7 @@ fn failures(pods: &[Seen], next: Option<Replacement>) -> String {
     message
 }
 
-/// Whether people wait for this change: Ready changes, or pods have come or gone and no more are about to.
+/// Whether users wait for this change: Ready changes, or pods have come or gone and no more are about to.
 pub fn is_awaited(stored: &PodSetStatus, new: &PodSetStatus, is_settled: bool) -> bool {
     conditions::holds(stored, condition::READY) != conditions::holds(new, condition::READY)
         || (is_settled && stored.pod_names != new.pod_names)

@@ -5,7 +5,8 @@
 //! 2. A namespace that holds none may take what it asks for. Otherwise it may hold up to three times as many places as
 //!    stay free. So, where each takes one at a time, a namespace that is alone gets three quarters of the places, two
 //!    get three sevenths each, and so on: there is room for the next one.
-//! 3. Within a namespace, repetitions wait until the other items are served, but every fourth turn is theirs.
+//! 3. Within a namespace, the items of [`Lane::First`] come first. Repetitions wait until the other items are served, but every fourth turn
+//!    is theirs.
 //!
 //! [`FairQueue`] decides and does no I/O; [`FairSemaphore`] lets tasks wait for a place, or take
 //! several if they are free.
@@ -31,6 +32,17 @@ fn is_fair(held: usize, more: usize, stays_free: usize) -> bool {
 /// How many items of a namespace are served before a waiting repetition.
 const AHEAD_OF_REPETITION: usize = 3;
 
+/// Where an item waits within its namespace.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Lane {
+    /// Before all others. For items that take little time.
+    First,
+    /// In the order in which they came.
+    Ordinary,
+    /// After the others, but every fourth turn is theirs.
+    Repetition,
+}
+
 /// Items that wait for a place.
 #[derive(Debug)]
 pub struct FairQueue<T> {
@@ -48,6 +60,7 @@ pub struct FairQueue<T> {
 #[derive(Debug)]
 struct Share<T> {
     held: usize,
+    first: VecDeque<T>,
     waiting: VecDeque<T>,
     repetitions: VecDeque<T>,
     /// How many items were served since the last repetition, or since one began to wait.
@@ -56,16 +69,19 @@ struct Share<T> {
 
 impl<T> Default for Share<T> {
     fn default() -> Self {
-        Share { held: 0, waiting: VecDeque::new(), repetitions: VecDeque::new(), ahead: 0 }
+        Share { held: 0, first: VecDeque::new(), waiting: VecDeque::new(), repetitions: VecDeque::new(), ahead: 0 }
     }
 }
 
 impl<T> Share<T> {
     fn waits(&self) -> bool {
-        !self.waiting.is_empty() || !self.repetitions.is_empty()
+        [&self.first, &self.waiting, &self.repetitions].iter().any(|items| !items.is_empty())
     }
 
     fn pop(&mut self) -> Option<T> {
+        if let Some(first) = self.first.pop_front() {
+            return Some(first);
+        }
         let repetition_waits = !self.repetitions.is_empty();
         if self.waiting.is_empty() || (repetition_waits && self.ahead >= AHEAD_OF_REPETITION) {
             self.ahead = 0;
@@ -89,12 +105,16 @@ impl<T> FairQueue<T> {
     }
 
     /// Adds an item of this namespace.
-    pub fn push(&mut self, namespace: &Arc<str>, item: T, is_repetition: bool) {
+    pub fn push(&mut self, namespace: &Arc<str>, item: T, lane: Lane) {
         let share = self.shares.entry(namespace.clone()).or_default();
         if !share.waits() {
             self.turns.push_back(namespace.clone());
         }
-        let line = if is_repetition { &mut share.repetitions } else { &mut share.waiting };
+        let line = match lane {
+            Lane::First => &mut share.first,
+            Lane::Ordinary => &mut share.waiting,
+            Lane::Repetition => &mut share.repetitions,
+        };
         line.push_back(item);
     }
 
@@ -177,7 +197,7 @@ impl FairSemaphore {
     /// Waits for a permit for this namespace. The semaphore never closes, so `None` does not happen.
     pub async fn acquire(&self, namespace: &Arc<str>) -> Option<Permit> {
         let (sender, permit) = oneshot::channel();
-        lock(&self.0).push(namespace, sender, false);
+        lock(&self.0).push(namespace, sender, Lane::Ordinary);
         self.hand_out();
         permit.await.ok()
     }
@@ -225,7 +245,7 @@ mod tests {
         let mut queue = FairQueue::default();
         queue.set_places(places);
         for (namespace, items) in waiting {
-            (0..*items).for_each(|item| queue.push(&Arc::from(*namespace), item, false));
+            (0..*items).for_each(|item| queue.push(&Arc::from(*namespace), item, Lane::Ordinary));
         }
         queue
     }
@@ -260,7 +280,7 @@ mod tests {
         let mut queue = queue(64, &[("busy", 2000)]);
         assert_eq!(served(&mut queue).len(), 48 * "busy".len());
         for newcomer in ["a", "b", "c", "d", "e", "f"] {
-            queue.push(&newcomer.into(), 0, false);
+            queue.push(&newcomer.into(), 0, Lane::Ordinary);
             assert_eq!(served(&mut queue), newcomer);
         }
     }
@@ -280,17 +300,18 @@ mod tests {
     }
 
     #[test]
-    fn retries_come_last_but_do_not_starve() {
+    fn reports_come_first_and_retries_last_but_do_not_starve() {
         let mut queue = queue(100, &[]);
         let namespace = "a".into();
         for item in [100, 101, 102] {
-            queue.push(&namespace, item, true);
+            queue.push(&namespace, item, Lane::Repetition);
         }
         for item in 0..7 {
-            queue.push(&namespace, item, false);
+            queue.push(&namespace, item, Lane::Ordinary);
         }
+        queue.push(&namespace, 200, Lane::First);
         let order: Vec<usize> = std::iter::from_fn(|| queue.pop()).map(|(_, item)| item).collect();
-        assert_eq!(order, [0, 1, 2, 100, 3, 4, 5, 101, 6, 102]);
+        assert_eq!(order, [200, 0, 1, 2, 100, 3, 4, 5, 101, 6, 102]);
     }
 
     #[test]

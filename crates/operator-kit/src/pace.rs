@@ -52,7 +52,7 @@ impl Pace {
 
     /// When a new status that answers `generation` is due; `None`: now. `is_awaited`: users wait for this change, as for Ready.
     pub fn due(&mut self, generation: Option<i64>, is_awaited: bool, now: Timestamp) -> Option<Timestamp> {
-        let since = self.wrong_since(now);
+        let since = *self.wrong_since.get_or_insert(now);
         let last = self.last.filter(|last| last.generation == generation)?;
         let due = match self.failures.wait() {
             Some(wait) => last.at + wait,
@@ -60,11 +60,6 @@ impl Pace {
             None => (since + DELAY).max(last.at + PERIOD),
         };
         (now < due).then_some(due)
-    }
-
-    /// Since when the stored status is known to be wrong; if it was right so far: now.
-    pub fn wrong_since(&mut self, now: Timestamp) -> Timestamp {
-        *self.wrong_since.get_or_insert(now)
     }
 
     /// When the status was last written, successfully or not.

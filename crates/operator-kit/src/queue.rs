@@ -4,8 +4,8 @@
 //! wait are gathered for [`PACE`]. kube's scheduler does this too, but it shows neither its length nor the trigger, which metrics and traces
 //! need.
 //!
-//! Keys that are handed out hold the places of a [`FairQueue`], one for each concurrent reconcile. Namespaces share them fairly, and keys that
-//! failed come last in their namespace.
+//! Keys that are handed out hold the places of a [`FairQueue`], one for each concurrent reconcile. Namespaces share them fairly, keys that
+//! failed come last in their namespace, and keys that have only their report left come first.
 //!
 //! A closed queue takes nothing: a standby needs no list, because a new leader reconciles every object.
 
@@ -18,7 +18,11 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 
 use super::object_key::ObjectKey;
-use crate::{fair::FairQueue, lock, telemetry::metrics::QueueMetrics};
+use crate::{
+    fair::{FairQueue, Lane},
+    lock,
+    telemetry::metrics::QueueMetrics,
+};
 use leadership::env::Env;
 
 /// The reason why a key is in the queue.
@@ -44,6 +48,9 @@ pub const RESYNC: Trigger = "resync";
 
 /// The key had work left.
 pub const ALARM: Trigger = "alarm";
+
+/// The key has only its report left. It is handed out before the others of its namespace.
+pub const REPORT: Trigger = "report";
 
 /// The last reconcile failed.
 pub const RETRY: Trigger = "retry";
@@ -178,7 +185,12 @@ impl State {
     }
 
     fn line_up(&mut self, key: ObjectKey, trigger: Trigger) {
-        self.ready.push(&key.namespace.clone(), key, trigger == RETRY);
+        let lane = match trigger {
+            REPORT => Lane::First,
+            RETRY => Lane::Repetition,
+            _ => Lane::Ordinary,
+        };
+        self.ready.push(&key.namespace.clone(), key, lane);
     }
 
     /// Returns whether a key may be due earlier than before.

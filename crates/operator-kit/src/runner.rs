@@ -73,6 +73,8 @@ pub enum Next {
     Resync,
     /// At this time.
     At(Timestamp),
+    /// At this time, before other objects of the namespace, because only the report is left.
+    Report(Timestamp),
     /// At this time, because something failed.
     Retry(Timestamp),
     /// Never: the object is gone, or the process ends.
@@ -85,7 +87,7 @@ impl Next {
         match self {
             Next::Resync | Next::Never => Outcome::SUCCESS,
             Next::At(when) if when <= now => Outcome::REQUEUE,
-            Next::At(_) => Outcome::REQUEUE_AFTER,
+            Next::At(_) | Next::Report(_) => Outcome::REQUEUE_AFTER,
             Next::Retry(_) => Outcome::ERROR,
         }
     }
@@ -283,6 +285,7 @@ async fn reconcile<C: Controller>(
         Next::Resync => Some((resync, queue::RESYNC)),
         Next::Never => None,
         Next::At(when) => Some((when.min(resync), queue::ALARM)),
+        Next::Report(when) => Some((when, queue::REPORT)),
         Next::Retry(when) => Some((when.min(resync), queue::RETRY)),
     };
     controller.queue().done(&key, wake);

@@ -96,12 +96,13 @@ impl std::fmt::Display for Request {
 
 /// Parses the lines that are wanted, about or from one namespace (empty: all), in the order of the responses.
 fn entries(log: &str, namespace: &str, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<Request>> {
-    let mut requests = Vec::new();
+    let (mut requests, account) = (Vec::new(), format!(":{namespace}"));
     // The last line may be half written.
     let whole = log.rfind('\n').map_or("", |end| &log[..end]);
     for line in whole.lines().filter(|line| line.contains(namespace) && is_wanted(line)) {
         let request: Request = serde_json::from_str(line).with_context(|| format!("in the audit log: {line}"))?;
-        if request.object_ref["namespace"] == namespace || request.user().contains(namespace) {
+        let is_about = request.object_ref["namespace"] == namespace || request.user().contains(&account);
+        if namespace.is_empty() || is_about {
             requests.push(request);
         }
     }
