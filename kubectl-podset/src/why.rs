@@ -13,7 +13,7 @@ use crate::{
 /// How many events it shows.
 const EVENTS_SHOWN: usize = 3;
 
-/// The revision of a PodSet without a template (without a collision). The operator never changes it: see its `revision.rs`.
+/// The revision of a PodSet without a template. The operator never changes it: see its `revision.rs`.
 const DEFAULT_REVISION: &str = "njg4qh94mc";
 
 /// What the API server knows about a set.

@@ -35,11 +35,11 @@ const ROOM_RETRY: SignedDuration = SignedDuration::from_millis(500);
 /// How long a set may work on before it reports.
 const REPORT_AFTER: SignedDuration = SignedDuration::from_secs(4);
 
-/// How long after it began to work a set may wait with its report, while the operator works on pods of other sets in the namespace.
+/// How long after it began to work a set may wait with its status, while the operator works on pods of other sets in the namespace.
 const PODS_FIRST: SignedDuration = SignedDuration::from_secs(2);
 
 /// How long it waits before it looks again whether that work is done.
-const BUSY_RETRY: SignedDuration = SignedDuration::from_millis(200);
+const BUSY_RETRY: SignedDuration = SignedDuration::from_millis(250);
 
 /// One pass over one set.
 pub struct Pass<'a> {
@@ -87,7 +87,8 @@ impl Pass<'_> {
             (executable.view, executable.plan, false)
         };
         report::settle(&after, state);
-        if !has_failed && self.pods_come_first(&after, state) {
+        if !has_failed && self.pods_come_first(&view, &after, state) {
+            report::announce(self.context, &view, &after, state);
             return Ok(Next::Report(self.context.env.now() + BUSY_RETRY));
         }
         let reported = report::report(self.context, &view, &after, state).await;
@@ -197,13 +198,13 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether the report of this set, which has worked on its pods, waits: the operator works on pods of other sets in the namespace, and
-    /// users wait for pods first.
-    fn pods_come_first(&self, after: &Plan, state: &SetState) -> bool {
+    /// Whether the status of this set, which has worked on its pods, waits: the operator works on pods of other sets in the namespace, and
+    /// users wait for pods first. A failure is reported at once.
+    fn pods_come_first(&self, view: &View, after: &Plan, state: &SetState) -> bool {
         let Context { env, busy, stop, .. } = self.context;
         let is_recent = |since| env.now().duration_since(since) < PODS_FIRST;
-        let is_done = !after.has_work() && after.hold == Hold::Nothing;
-        is_done
+        let has_failed = after.hold != Hold::Nothing || state.preparation.failure(&view.set).is_some();
+        !(has_failed || after.has_work())
             && state.reports.silent_since.is_some_and(is_recent)
             && busy.is_held_by(&self.key.namespace)
             && !stop.is_cancelled()

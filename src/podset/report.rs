@@ -136,8 +136,8 @@ fn has_reached_n(set: &Set, state: &SetState) -> bool {
     is_stored || state.reports.reached == Some(wanted)
 }
 
-/// Whether the set has most likely had all its pods under a former leader, according to the stored status: it waits for terminations, or no
-/// more pods are missing than its rollout may take.
+/// Whether the set has most likely had all its pods, according to the status of a former leader: it waits for terminations, or no more pods
+/// are missing than its rollout may take.
 fn may_have_reached_n(Set { status: stored, wanted, .. }: &Set) -> bool {
     let Ok(wanted) = wanted else { return false };
     let available = usize::try_from(stored.available_replicas).unwrap_or_default();
@@ -155,18 +155,12 @@ fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {
     if more > 0 { format!("{text} and {more} more") } else { text }
 }
 
-/// Writes the status and records events, if they are due. Returns when to report again; as an error, if the status cannot be written.
-pub async fn report(
-    context: &Context,
-    view: &View,
-    plan: &Plan,
-    state: &mut SetState,
-) -> Result<Option<Timestamp>, Timestamp> {
-    let (set, now) = (&view.set, context.env.now());
-    state.reports.silent_since = None;
+/// Records the events that are due. Returns the status that the set should have.
+pub fn announce(context: &Context, view: &View, plan: &Plan, state: &mut SetState) -> PodSetStatus {
+    let set = &view.set;
     let new = (context.rules.status)(view, plan, state, context.env.clock.wall());
     let mut events = Vec::from_iter(rollout_event(set, plan, &new, state));
-    let is_settled = plan.create.is_empty() && !plan.tries_more_deletes(state) && plan.prepare.is_none();
+    let is_settled = is_settled(plan, state);
     // The condition FailedDelete comes with its event, even if other deletes go on.
     if is_settled || conditions::message(&new, condition::REPLICA_FAILURE, status::FAILED_DELETE).is_some() {
         let rejected = state.retry.rejected.take_event();
@@ -176,6 +170,24 @@ pub async fn report(
         events.extend(due_events(view, plan, &new, state));
     }
     context.recorder.record(set, events);
+    new
+}
+
+/// Whether nothing is left to create or delete, except pods whose delete was rejected repeatedly.
+fn is_settled(plan: &Plan, state: &SetState) -> bool {
+    plan.create.is_empty() && !plan.tries_more_deletes(state) && plan.prepare.is_none()
+}
+
+/// Records events and writes the status, if they are due. Returns when to report again; as an error, if the status cannot be written.
+pub async fn report(
+    context: &Context,
+    view: &View,
+    plan: &Plan,
+    state: &mut SetState,
+) -> Result<Option<Timestamp>, Timestamp> {
+    let (set, now) = (&view.set, context.env.now());
+    state.reports.silent_since = None;
+    let new = announce(context, view, plan, state);
     if conditions::is_same(&set.status, &new) {
         state.reports.pace.up_to_date();
         return Ok(None);
@@ -183,7 +195,8 @@ pub async fn report(
     let next_step = state.reports.pace.last_write().map(|at| at + STEP).filter(|at| now < *at);
     let next_step = next_step.filter(|_| is_within_step(&set.status, &new, plan));
     // During a rollout, more pods come and go, so a change of names alone can wait.
-    let is_awaited = status::is_awaited(&set.status, &new, is_settled && plan.rollout != Rollout::InProgress);
+    let is_awaited =
+        status::is_awaited(&set.status, &new, is_settled(plan, state) && plan.rollout != Rollout::InProgress);
     match state.reports.pace.due(new.observed_generation, is_awaited, now).max(next_step) {
         None => write_status(context, set, new, state).await,
         again => Ok(again),

@@ -5,8 +5,8 @@
 //! 2. A namespace that holds none may take what it asks for. Otherwise it may hold up to three times as many places as
 //!    stay free. So, where each takes one at a time, a namespace that is alone gets three quarters of the places, two
 //!    get three sevenths each, and so on: there is room for the next one.
-//! 3. Within a namespace, the items of [`Lane::First`] come first. Repetitions wait until the other items are served, but every fourth turn
-//!    is theirs.
+//! 3. Within a namespace, the items of [`Lane::First`] come first. Repetitions wait until the other items are served, but every fourth of
+//!    the remaining turns is theirs.
 //!
 //! [`FairQueue`] decides and does no I/O; [`FairSemaphore`] lets tasks wait for a place, or take
 //! several if they are free.
@@ -39,7 +39,7 @@ pub enum Lane {
     First,
     /// In the order in which they came.
     Ordinary,
-    /// After the others, but every fourth turn is theirs.
+    /// After the others, but with every fourth turn that [`Self::First`] leaves.
     Repetition,
 }
 

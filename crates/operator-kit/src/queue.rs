@@ -185,7 +185,9 @@ impl State {
     }
 
     fn line_up(&mut self, key: ObjectKey, trigger: Trigger) {
+        let has_report = self.alarm_of.get(&key).is_some_and(|alarm| alarm.trigger == REPORT);
         let lane = match trigger {
+            _ if has_report => Lane::First,
             REPORT => Lane::First,
             RETRY => Lane::Repetition,
             _ => Lane::Ordinary,
@@ -251,13 +253,13 @@ impl State {
             self.ready.give_back(&key.namespace, 1);
             news = ended.news.map(|trigger| (quiet_until, trigger));
         }
-        if let Some((trigger, _)) = self.triggers.get(key) {
-            self.line_up(key.clone(), trigger);
-        }
         match alarm.into_iter().chain(news).min_by_key(|(when, _)| *when) {
             // An alarm that was due before the reconcile ended has not waited meanwhile.
             Some((when, trigger)) => self.set_alarm(key.clone(), Alarm { when: when.max(now), trigger, quiet_until }),
             None => self.clear_alarm(key),
+        }
+        if let Some((trigger, _)) = self.triggers.get(key) {
+            self.line_up(key.clone(), trigger);
         }
     }
 }

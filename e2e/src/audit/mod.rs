@@ -94,15 +94,14 @@ impl std::fmt::Display for Request {
     }
 }
 
-/// Parses the lines that are wanted, about or from one namespace (empty: all), in the order of the responses.
+/// Parses the lines that are wanted, of one namespace (empty: all), in the order of the responses.
 fn entries(log: &str, namespace: &str, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<Request>> {
-    let (mut requests, account) = (Vec::new(), format!(":{namespace}"));
+    let mut requests = Vec::new();
     // The last line may be half written.
     let whole = log.rfind('\n').map_or("", |end| &log[..end]);
     for line in whole.lines().filter(|line| line.contains(namespace) && is_wanted(line)) {
         let request: Request = serde_json::from_str(line).with_context(|| format!("in the audit log: {line}"))?;
-        let is_about = request.object_ref["namespace"] == namespace || request.user().contains(&account);
-        if namespace.is_empty() || is_about {
+        if namespace.is_empty() || request.object_ref["namespace"] == namespace {
             requests.push(request);
         }
     }
@@ -117,7 +116,7 @@ fn read(log: &Path) -> Result<String> {
 pub struct Requests(pub Vec<Request>);
 
 impl Requests {
-    /// All requests of operators so far, about or from one namespace (empty: all).
+    /// All requests of operators so far, in one namespace (empty: all).
     pub fn read(log: &Path, namespace: &str) -> Result<Self> {
         Ok(Self(entries(&read(log)?, namespace, |line| line.contains(AGENT))?))
     }

@@ -111,7 +111,6 @@ fn arguments() -> Vec<String> {
         api_server("enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement".to_owned()),
         api_server(format!("audit-policy-file={INSIDE}/audit-policy.yaml")),
         api_server(format!("audit-log-path={INSIDE}/audit.log")),
-        api_server("audit-log-maxsize=100000".to_owned()), // all in one file
     ]
 }
 

@@ -70,15 +70,13 @@ pub async fn binaries() -> Result<PathBuf> {
 }
 
 impl Cluster {
-    /// Kills a part of the control plane: kube-apiserver, etcd, …
+    /// Kills a part of the control plane (kube-apiserver, etcd, …), and waits until it has ended or is a zombie.
     pub async fn kill_part(&self, part: &str) -> Result<()> {
         let file = self.kubeconfig.with_file_name("pids").join(format!("{part}.pid"));
         let text = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
         let id = Pid::from_raw(text.trim().parse()?).context("a process without a number")?;
         kill_process(id, Signal::KILL).with_context(|| format!("killing {part}"))?;
-        // A process that nobody reaps has ended too.
-        let stat = format!("/proc/{}/stat", text.trim());
-        while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+        while std::fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
             sleep(Duration::from_millis(20)).await;
         }
         Ok(())

@@ -57,8 +57,7 @@ async fn respects_a_disruption_budget(t: Arc<Scene>) -> Result<()> {
     // The other scenarios need the node, also if this one fails.
     kubectl.run(&["uncordon", node]).await?;
 
-    allows?;
-    let rejection = rejection?;
+    let rejection = allows.and(rejection)?;
     ensure!(rejection.contains("violate the pod's disruption budget"), "the drain fails otherwise: {rejection}");
     t.log(&drained?);
     for pod in t.settles(SET, 4).await? {

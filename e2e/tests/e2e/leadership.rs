@@ -135,10 +135,10 @@ impl Replicas {
         let account = Account::create(&self.t.cluster, &self.t.namespace, &name).await?;
         let kubeconfig = log.with_extension("kubeconfig");
         account.write_kubeconfig(&self.t.cluster.server, &kubeconfig)?;
-        let folder = log.parent().context("a log without a folder")?;
         // `start` removes the caller's KUBECONFIG.
         let mut command = Command::new("env");
         command.arg(format!("KUBECONFIG={}", kubeconfig.display())).arg(&self.binary);
+        let folder = log.parent().context("a log without a folder")?;
         self.fleet.push(Operator::start(command, name, account.user(), &self.t.cluster, folder)?);
         Ok(())
     }

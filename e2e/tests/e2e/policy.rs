@@ -26,8 +26,8 @@ async fn of_pod_security(t: Arc<Scene>) -> Result<()> {
     let label = "pod-security.kubernetes.io/enforce=restricted";
     t.kubectl().run(&["label", "namespace", &t.namespace, label]).await?;
     let (kubectl, run) = (t.kubectl(), ["run", "x", "--image=x", "--dry-run=server"]);
-    let is_violated = async || kubectl.rejected(&run, "").await?.find("violates PodSecurity").context("another error");
-    eventually("the policy", PATIENCE, is_violated).await?;
+    let rejection = async || kubectl.rejected(&run, "").await?.find("violates PodSecurity").context("another error");
+    eventually("the policy", PATIENCE, rejection).await?;
     let _operator = t.operator().await?;
     t.create_set("web", 2).await?;
     t.settles("web", 2).await.map(drop)

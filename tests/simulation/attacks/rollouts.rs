@@ -351,7 +351,6 @@ async fn a_paused_rollout_deletes_nothing_and_goes_on_later() {
     rolled_out(&server, "b", 4).await;
 }
 
-/// openkruise/kruise#1153.
 #[tokio::test(start_paused = true)]
 async fn a_pause_is_reported_once_across_leaders() {
     let (server, operator) = running(3, json!({})).await;
@@ -366,6 +365,7 @@ async fn a_pause_is_reported_once_across_leaders() {
     assert_eq!(server.events(NS, "RolloutPaused").len(), 1);
 }
 
+/// openkruise/kruise#1153.
 #[tokio::test(start_paused = true)]
 async fn a_rollout_that_is_paused_halfway_stops_there() {
     let (server, _operator) = running(4, json!({ "minReadySeconds": 10 })).await;

@@ -312,7 +312,7 @@ async fn a_pod_that_terminates_across_a_leader_change_is_reported_as_replaced() 
     assert_eq!(events, [1, 1]);
 }
 
-/// While pods of another set are created, the report of replaced pods waits for up to two seconds; a change of readiness does not.
+/// While pods of another set are created, the status after a replacement waits for up to two seconds. A later change of readiness does not wait.
 #[tokio::test(start_paused = true)]
 async fn pods_of_other_sets_come_before_a_report() {
     let (server, _operator) = with_set(2, Rules::default()).await;

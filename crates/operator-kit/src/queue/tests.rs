@@ -273,6 +273,27 @@ async fn news_of_a_key_that_failed_ends_its_wait_behind_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_with_a_report_left_comes_first_whatever_wakes_it() {
+    let (queue, _) = closed();
+    queue.open(1);
+    let report = Some((virtual_env().now() + SignedDuration::from_secs(60), REPORT));
+    for name in ["a", "b", "c"] {
+        queue.add(key(name), SPEC);
+    }
+    assert_eq!(queue.next().await, (key("a"), SPEC));
+    queue.done(&key("a"), report);
+    assert_eq!(queue.next().await, (key("b"), SPEC));
+    queue.add(key("a"), POD);
+    queue.done(&key("b"), None);
+    assert_eq!(queue.next().await, (key("a"), POD));
+    queue.add(key("a"), SPEC);
+    queue.done(&key("a"), report);
+    assert_eq!(queue.next().await, (key("a"), SPEC));
+    queue.done(&key("a"), None);
+    assert_eq!(queue.next().await, (key("c"), SPEC));
+}
+
+#[tokio::test(start_paused = true)]
 async fn time_being_reconciled_does_not_count_as_waiting() {
     let env = virtual_env();
     let (queue, metrics) = queue();
