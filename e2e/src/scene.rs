@@ -98,8 +98,8 @@ impl Scene {
         self.run(Settings::of(namespaces)).await
     }
 
-    /// The name of another process of this kind, which starts now, and its log, which is kept if the scenario fails.
-    pub fn starts(&self, kind: &str) -> (String, PathBuf) {
+    /// Names the next process of this kind, which starts now. Returns the name and the path of its log, which is kept if the scenario fails.
+    pub fn next_process(&self, kind: &str) -> (String, PathBuf) {
         let mut logs = self.logs.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let name = format!("{kind}-{}", logs.len() + 1);
         self.log(&format!("{name} starts"));
@@ -108,7 +108,7 @@ impl Scene {
     }
 
     pub async fn run(&self, settings: Settings) -> Result<Operator> {
-        let (name, log) = self.starts("operator");
+        let (name, log) = self.next_process("operator");
         if let Some(image) = &self.image {
             // In its own namespace, because scenarios count all pods of theirs.
             let home = format!("{}-{name}", self.namespace);

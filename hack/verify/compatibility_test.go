@@ -90,8 +90,9 @@ func TestCRDsOnlyGrow(t *testing.T) {
 	}
 }
 
-// Rules that no scenario of e2e tries.
+// Validation rules that no e2e scenario covers.
 func TestWrongSpecsAreRejected(t *testing.T) {
+	podsets := schemaOf(t, "config/crd/bases", "app.example.com/v1alpha1")
 	for spec, says := range map[string]string{
 		`{"template": {"metadata": {"labels": {"controller-revision-hash": "x"}}}}`: "the label controller-revision-hash belongs to the set",
 		`{"updateStrategy": {"rollingUpdate": {"maxUnavailable": 0}}}`:              "maxUnavailable must be a number from 1",
@@ -101,7 +102,7 @@ func TestWrongSpecsAreRejected(t *testing.T) {
 		`{"updateStrategy": {"rollingUpdate": {"partition": "101%"}}}`:              "partition must be a number from 0",
 		`{"minReadySeconds": 600, "progressDeadlineSeconds": 600}`:                  "progressDeadlineSeconds",
 	} {
-		podsets, set := schemaOf(t, "config/crd/bases", "app.example.com/v1alpha1"), object{}
+		set := object{}
 		must(t, utiljson.Unmarshal([]byte(`{"apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": "web"}, "spec": `+spec+`}`), &set))
 		defaulting.Default(set, podsets.structural)
 		if all := invalid(t, set, podsets); len(all) != 1 || !strings.Contains(all[0].Detail, says) {

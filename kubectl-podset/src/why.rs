@@ -13,7 +13,7 @@ use crate::{
 /// How many events it shows.
 const EVENTS_SHOWN: usize = 3;
 
-/// The revision of a PodSet without a template. The operator never changes it: see its `revision.rs`.
+/// The revision of a PodSet without a template. A test in the operator's `revision.rs` pins it.
 const DEFAULT_REVISION: &str = "njg4qh94mc";
 
 /// What the API server knows about a set.
@@ -240,7 +240,7 @@ fn advice(Seen { set, pods, .. }: &Seen, status: &Status) -> Option<String> {
     let former = status.current_revision.as_ref().filter(|current| Some(*current) != status.update_revision.as_ref());
     let undo = match former.map(String::as_str) {
         None => String::new(),
-        // No ControllerRevision stores the lack of a template.
+        // The default pod has no ControllerRevision, so `undo` cannot restore it.
         Some(DEFAULT_REVISION) => ", or remove it to go back to the default pod".to_owned(),
         Some(_) => format!(", or go back to the former one: {}", rollout("undo")),
     };

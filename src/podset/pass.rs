@@ -35,10 +35,10 @@ const ROOM_RETRY: SignedDuration = SignedDuration::from_millis(500);
 /// How long a set may work on before it reports.
 const REPORT_AFTER: SignedDuration = SignedDuration::from_secs(4);
 
-/// How long after it began to work a set may wait with its status, while the operator works on pods of other sets in the namespace.
+/// How long a status can wait, from the start of the set's work, while the operator works on pods of other sets in the namespace.
 const PODS_FIRST: SignedDuration = SignedDuration::from_secs(2);
 
-/// How long it waits before it looks again whether that work is done.
+/// How often a status that waits checks whether that work is done.
 const BUSY_RETRY: SignedDuration = SignedDuration::from_millis(250);
 
 /// One pass over one set.
@@ -87,11 +87,14 @@ impl Pass<'_> {
             (executable.view, executable.plan, false)
         };
         report::settle(&after, state);
-        if !has_failed && self.pods_come_first(&view, &after, state) {
-            report::announce(self.context, &view, &after, state);
-            return Ok(Next::Report(self.context.env.now() + BUSY_RETRY));
+        let new = report::announce(self.context, &view, &after, state);
+        let is_same = conditions::is_same(&view.set.status, &new);
+        if !is_same && !has_failed && self.status_can_wait(&view, &after, state) {
+            let now = self.context.env.now();
+            state.reports.pace.outdated(now);
+            return Ok(Next::Report(now + BUSY_RETRY));
         }
-        let reported = report::report(self.context, &view, &after, state).await;
+        let reported = report::write_if_due(self.context, &view.set, &after, new, state).await;
         let act_again = after.has_work().then(|| self.context.env.now());
         let is_reported = reported.is_ok();
         Ok(match soonest([act_again, reported.unwrap_or_else(Some), after.wake]) {
@@ -198,16 +201,15 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether the status of this set, which has worked on its pods, waits: the operator works on pods of other sets in the namespace, and
-    /// users wait for pods first. A failure is reported at once.
-    fn pods_come_first(&self, view: &View, after: &Plan, state: &SetState) -> bool {
+    /// Whether the status of this set waits, because the operator works on pods of other sets in the namespace. Only the result of finished
+    /// work can wait: a failure is reported at once.
+    fn status_can_wait(&self, view: &View, after: &Plan, state: &SetState) -> bool {
         let Context { env, busy, stop, .. } = self.context;
+        let is_on_hold = after.hold != Hold::Nothing || state.preparation.failure(&view.set).is_some();
         let is_recent = |since| env.now().duration_since(since) < PODS_FIRST;
-        let has_failed = after.hold != Hold::Nothing || state.preparation.failure(&view.set).is_some();
-        !(has_failed || after.has_work())
+        !(is_on_hold || !after.rejected.is_empty() || after.has_work() || stop.is_cancelled())
             && state.reports.silent_since.is_some_and(is_recent)
             && busy.is_held_by(&self.key.namespace)
-            && !stop.is_cancelled()
     }
 
     /// Held while the operator works on pods of this set.
@@ -223,7 +225,8 @@ impl Pass<'_> {
             return Ok(Executable { view, plan: others, _room: None });
         }
         let env = &self.context.env;
-        let reported = report::report(self.context, &view, &plan, state).await.unwrap_or_else(Some);
+        let new = report::announce(self.context, &view, &plan, state);
+        let reported = report::write_if_due(self.context, &view.set, &plan, new, state).await.unwrap_or_else(Some);
         let again = env.now() + env.jittered(ROOM_RETRY, 0.5);
         Err(Next::At(reported.map_or(again, |at| at.min(again))))
     }

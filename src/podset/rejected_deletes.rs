@@ -91,7 +91,7 @@ impl RejectedDeletes {
         (now.duration_since(rejection.until) < turn).then_some(rejection.at)
     }
 
-    /// Whether the last two tries for this pod failed.
+    /// Whether the delete of this pod was rejected more than once.
     pub fn is_repeated(&self, uid: &Uid) -> bool {
         let (first, _) = BACKOFF;
         self.by_uid.get(uid).is_some_and(|rejection| rejection.wait > first)

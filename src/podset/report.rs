@@ -35,7 +35,7 @@ const STEP: SignedDuration = SignedDuration::from_secs(30);
 pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut SetState) {
     let (created, deleted) = (done.created.len(), done.deleted.len());
     let to = (from + created).saturating_sub(deleted);
-    if state.live.is_none() && set.is_observed() && may_have_reached_n(set) {
+    if state.live.is_none() && set.is_observed() && probably_reached_n(set) {
         state.reports.reached = Some(set.replicas());
     }
     let is_scaling = !done.is_replacing && !has_reached_n(set, state);
@@ -136,9 +136,9 @@ fn has_reached_n(set: &Set, state: &SetState) -> bool {
     is_stored || state.reports.reached == Some(wanted)
 }
 
-/// Whether the set has most likely had all its pods, according to the status of a former leader: it waits for terminations, or no more pods
-/// are missing than its rollout may take.
-fn may_have_reached_n(Set { status: stored, wanted, .. }: &Set) -> bool {
+/// Whether the set probably had all its pods under the former leader: its status says that it waits for terminations, or that a rollout is in
+/// progress and no more than maxUnavailable pods are missing. An interrupted scale-up can look the same.
+fn probably_reached_n(Set { status: stored, wanted, .. }: &Set) -> bool {
     let Ok(wanted) = wanted else { return false };
     let available = usize::try_from(stored.available_replicas).unwrap_or_default();
     let may_be_missing = wanted.update.budget().unwrap_or_default();
@@ -178,16 +178,16 @@ fn is_settled(plan: &Plan, state: &SetState) -> bool {
     plan.create.is_empty() && !plan.tries_more_deletes(state) && plan.prepare.is_none()
 }
 
-/// Records events and writes the status, if they are due. Returns when to report again; as an error, if the status cannot be written.
-pub async fn report(
+/// Writes this status if it differs from the stored one and is due. Returns when to report again; as an error, if it cannot be written.
+pub async fn write_if_due(
     context: &Context,
-    view: &View,
+    set: &Set,
     plan: &Plan,
+    new: PodSetStatus,
     state: &mut SetState,
 ) -> Result<Option<Timestamp>, Timestamp> {
-    let (set, now) = (&view.set, context.env.now());
+    let now = context.env.now();
     state.reports.silent_since = None;
-    let new = announce(context, view, plan, state);
     if conditions::is_same(&set.status, &new) {
         state.reports.pace.up_to_date();
         return Ok(None);
@@ -203,14 +203,15 @@ pub async fn report(
     }
 }
 
-/// Whether a rollout is in progress, no more pods are available with its template than the stored status says, and no failure is new or over.
+/// Whether a rollout is in progress, no more pods are available with its template than the stored status says, and ReplicaFailure has
+/// neither begun nor ended.
 fn is_within_step(stored: &PodSetStatus, new: &PodSetStatus, plan: &Plan) -> bool {
     let is_rolling = |status: &PodSetStatus| conditions::ready_reason(status) == conditions::ROLLING;
-    let said = |status: &PodSetStatus| {
+    let progress = |status: &PodSetStatus| {
         let has_failure = conditions::holds(status, condition::REPLICA_FAILURE);
         (status.updated_available_replicas, status.observed_generation, status.update_revision.clone(), has_failure)
     };
-    plan.rollout == Rollout::InProgress && is_rolling(stored) && is_rolling(new) && said(stored) == said(new)
+    plan.rollout == Rollout::InProgress && is_rolling(stored) && is_rolling(new) && progress(stored) == progress(new)
 }
 
 /// The event about a new stage of the rollout. The stored status shows whether it was already sent.
@@ -223,7 +224,8 @@ fn rollout_event(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetStat
     let was_rolling = matches!(&state.reports.stage, Some((of, Stage::Started | Stage::Stalled)) if of == revision);
     let (stage, was_announced) = match plan.rollout {
         _ if plan.is_late => (Stage::Stalled, is_same && reason == conditions::LATE),
-        // A rollout starts, or is paused, with a change of the spec. If the status is about this spec already, a pod was lost or is no longer ready.
+        // A rollout starts or pauses when the spec changes. If the status is about this spec already, a pod was lost or is no longer ready:
+        // no event.
         Rollout::InProgress => (Stage::Started, is_same && (is_rolling || set.is_observed())),
         Rollout::Paused => (Stage::Paused, is_same && (reason == status::PAUSED || set.is_observed())),
         Rollout::None | Rollout::AtPartition if is_complete => {

@@ -184,7 +184,7 @@ impl SetState {
     }
 }
 
-/// What the cache alone does not show about writes and pods. The promise rests on them: whatever may live counts.
+/// Results of writes that the cache does not show, and pods that must go. The promise depends on them: whatever may live counts.
 #[derive(Clone, Debug, Default)]
 pub struct Fates {
     /// Creates that have no answer, by name: when each was given up. They count as pods until a read resolves them.
@@ -204,7 +204,7 @@ pub enum Stage {
     Idle,
     /// Pods are being replaced.
     Started,
-    /// `spec.updateStrategy.rollingUpdate.paused` is set.
+    /// `spec.updateStrategy.rollingUpdate.paused` is true.
     Paused,
     /// Its deadline is over.
     Stalled,

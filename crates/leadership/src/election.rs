@@ -22,12 +22,12 @@ use crate::{
     watch::watch_for_ever,
 };
 
-/// The longest wait between two turns of the loop, because a liveness check watches it. An operation on the Lease can take half of the
-/// renew deadline more.
+/// The longest wait between two turns of the loop, which a liveness check watches. An operation on the Lease can lengthen a turn by half of
+/// the renew deadline.
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(5);
 
-/// The lower limit of the wait after a failed renewal, which is shorter than the retry period when little time is left, and the wait after
-/// a conflict while the lease is released.
+/// The shortest wait after a failed renewal: a third of the time that is left, but at most the retry period. Also the wait after a conflict
+/// while the lease is released.
 const SHORTEST_RETRY: SignedDuration = SignedDuration::from_millis(100);
 
 /// How long a shutdown waits for an operation on the Lease.

@@ -118,7 +118,7 @@ where
     }
 }
 
-/// The body of an answer. When it is read to its end, its connection goes back into the pool; when it is dropped before, the connection is
+/// The body of an answer. When it is read to its end, its connection goes back into the pool; when it is dropped earlier, the connection is
 /// closed.
 pub struct Answer {
     body: Incoming,

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How long the API server serves a watch, in seconds. A server or proxy that hangs is noticed after this time plus [`GRACE`]; TCP
-/// keepalive notices a dead peer earlier. kube allows less than 295.
+/// keepalive notices a dead peer earlier. kube requires less than 295 s.
 const SERVED: u32 = 145;
 
 /// How much longer than [`SERVED`] a watch may take to end.

@@ -199,7 +199,7 @@ pub struct WritePermit {
     leadership: Leadership,
     number: u64,
     timeout: SignedDuration,
-    /// Whether bytes of the request have left: `true` from the first byte on, `false` once it is given up before. Unset until then.
+    /// Set once: `true` when the first byte leaves, `false` if the request is given up before.
     has_left: Arc<OnceLock<bool>>,
 }
 

@@ -29,13 +29,13 @@ fn is_fair(held: usize, more: usize, stays_free: usize) -> bool {
     held == 0 || held + more <= HELD_PER_FREE * stays_free
 }
 
-/// How many items of a namespace are served before a waiting repetition.
+/// How many ordinary items of a namespace are served before a waiting repetition.
 const AHEAD_OF_REPETITION: usize = 3;
 
 /// Where an item waits within its namespace.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Lane {
-    /// Before all others. For items that take little time.
+    /// Before all others of the namespace.
     First,
     /// In the order in which they came.
     Ordinary,
@@ -63,7 +63,7 @@ struct Share<T> {
     first: VecDeque<T>,
     waiting: VecDeque<T>,
     repetitions: VecDeque<T>,
-    /// How many items were served since the last repetition, or since one began to wait.
+    /// How many ordinary items were served since the last repetition, or since one began to wait.
     ahead: usize,
 }
 
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_come_first_and_retries_last_but_do_not_starve() {
+    fn first_items_come_first_and_repetitions_do_not_starve() {
         let mut queue = queue(100, &[]);
         let namespace = "a".into();
         for item in [100, 101, 102] {

@@ -50,7 +50,7 @@ impl Pace {
         Pace { last: None, wrong_since: None, bucket, failures: Failures::default() }
     }
 
-    /// When a new status that answers `generation` is due; `None`: now. `is_awaited`: users wait for this change, as for Ready.
+    /// When a new status that answers `generation` is due; `None`: now. `is_awaited`: users wait for this change, for example of Ready.
     pub fn due(&mut self, generation: Option<i64>, is_awaited: bool, now: Timestamp) -> Option<Timestamp> {
         let since = *self.wrong_since.get_or_insert(now);
         let last = self.last.filter(|last| last.generation == generation)?;
@@ -60,6 +60,11 @@ impl Pace {
             None => (since + DELAY).max(last.at + PERIOD),
         };
         (now < due).then_some(due)
+    }
+
+    /// The stored status is wrong, and is written later.
+    pub fn outdated(&mut self, now: Timestamp) {
+        self.wrong_since.get_or_insert(now);
     }
 
     /// When the status was last written, successfully or not.

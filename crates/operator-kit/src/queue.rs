@@ -5,7 +5,7 @@
 //! need.
 //!
 //! Keys that are handed out hold the places of a [`FairQueue`], one for each concurrent reconcile. Namespaces share them fairly, keys that
-//! failed come last in their namespace, and keys that have only their report left come first.
+//! failed come last in their namespace, and keys whose last reconcile left only a report come first.
 //!
 //! A closed queue takes nothing: a standby needs no list, because a new leader reconciles every object.
 
@@ -49,7 +49,7 @@ pub const RESYNC: Trigger = "resync";
 /// The key had work left.
 pub const ALARM: Trigger = "alarm";
 
-/// The key has only its report left. It is handed out before the others of its namespace.
+/// The last reconcile left only a report. Whatever wakes the key, it is handed out before the others of its namespace.
 pub const REPORT: Trigger = "report";
 
 /// The last reconcile failed.
@@ -185,10 +185,9 @@ impl State {
     }
 
     fn line_up(&mut self, key: ObjectKey, trigger: Trigger) {
-        let has_report = self.alarm_of.get(&key).is_some_and(|alarm| alarm.trigger == REPORT);
+        let has_report = trigger == REPORT || self.alarm_of.get(&key).is_some_and(|alarm| alarm.trigger == REPORT);
         let lane = match trigger {
             _ if has_report => Lane::First,
-            REPORT => Lane::First,
             RETRY => Lane::Repetition,
             _ => Lane::Ordinary,
         };
@@ -239,6 +238,7 @@ impl State {
 
     fn pop(&mut self, now: Timestamp, metrics: &QueueMetrics) -> Option<(ObjectKey, Trigger)> {
         let (_, key) = self.ready.pop()?;
+        self.clear_alarm(&key); // `done` sets the next one
         let (trigger, added) = self.triggers.remove(&key).unwrap_or(("unknown", now));
         metrics.taken(now, now.duration_since(added));
         self.active.insert(key.clone(), Active { since: now, news: None });

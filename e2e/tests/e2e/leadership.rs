@@ -131,7 +131,7 @@ struct Replicas {
 
 impl Replicas {
     async fn add(&mut self) -> Result<()> {
-        let (name, log) = self.t.starts("counter");
+        let (name, log) = self.t.next_process("counter");
         let account = Account::create(&self.t.cluster, &self.t.namespace, &name).await?;
         let kubeconfig = log.with_extension("kubeconfig");
         account.write_kubeconfig(&self.t.cluster.server, &kubeconfig)?;

@@ -86,7 +86,7 @@ pub enum Rollout {
     InProgress,
     /// As many pods have this template as the partition allows.
     AtPartition,
-    /// `spec.updateStrategy.rollingUpdate.paused` is set.
+    /// `spec.updateStrategy.rollingUpdate.paused` is true.
     Paused,
 }
 

@@ -2,7 +2,8 @@
 //! `/metrics` or `put` the path `/log-level`.
 //!
 //! A lookup is a TokenReview and a SubjectAccessReview. Callers cannot overload the API server: requests with the same token share one
-//! lookup, each path looks up at most one known and one unknown token at a time, and the lookups of unknown tokens are rate-limited.
+//! lookup, for each path, at most one known and one unknown token are looked up at a time, and the lookups of unknown tokens are
+//! rate-limited.
 
 use std::{
     convert::Infallible,
