@@ -15,8 +15,8 @@ const PERIOD: SignedDuration = SignedDuration::from_secs(5);
 /// The first and the longest wait after failures.
 const BACKOFF: Waits = (PERIOD, SignedDuration::from_secs(30));
 
-/// How long a change that users do not wait for is delayed. One second less than [`PERIOD`], because the queue may hold a change back for
-/// [`crate::queue::PACE`].
+/// How long a change that users do not wait for is delayed. One second less than [`PERIOD`], because the queue may hold a change back for a
+/// second.
 const DELAY: SignedDuration = SignedDuration::from_secs(4);
 
 /// The pace of one object's status.
