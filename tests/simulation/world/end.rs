@@ -97,7 +97,8 @@ fn problems(world: &World) -> Vec<String> {
 /// Whether all pods have the template of the spec, according to the status.
 fn is_rolled_out(set: &Value) -> bool {
     let (spec, status) = (&set["spec"], &set["status"]);
-    status["updatedReplicas"] == spec["replicas"] && status["currentRevision"] == status["updateRevision"]
+    spec["updateStrategy"]["type"] == "OnDelete"
+        || (status["updatedReplicas"] == spec["replicas"] && status["currentRevision"] == status["updateRevision"])
 }
 
 /// Checks that a set matches its spec, and that its status reports this.

@@ -135,8 +135,7 @@ pub fn another_strategy(dice: &mut Dice) -> Value {
     let partition = dice.one(&["0%", "0%", "20%", "50%"]);
     let (is_paused, waits) = (dice.one_in(4), dice.one_in(3));
     let rolling = json!({ "maxUnavailable": max_unavailable, "partition": partition, "paused": is_paused });
-    let strategy =
-        json!({ "type": if dice.one_in(8) { "OnDelete" } else { "RollingUpdate" }, "rollingUpdate": rolling });
+    let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": rolling });
     json!({ "spec": { "updateStrategy": strategy, "minReadySeconds": if waits { 3 } else { 0 } } })
 }
 
