@@ -70,7 +70,7 @@ pub struct Context {
     pub queue: Queue,
     /// Bounds the memory for templates and for the pods created from them, if a set needs more than [`budget::SMALL`]: each byte is a place.
     pub templates: FairSemaphore,
-    /// Counts the sets of each namespace whose pods the operator works on. A permit counts down when it is dropped; they never run out.
+    /// Shows in which namespaces the operator works on pods: each set holds a permit meanwhile. There is no limit.
     pub busy: FairSemaphore,
     pub stop: CancellationToken,
     /// The state of each set that no worker reconciles now.

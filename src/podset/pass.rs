@@ -88,8 +88,7 @@ impl Pass<'_> {
         };
         report::settle(&after, state);
         let new = report::announce(self.context, &view, &after, state);
-        let is_same = conditions::is_same(&view.set.status, &new);
-        if !is_same && !has_failed && self.status_can_wait(&view, &after, state) {
+        if !has_failed && self.status_can_wait(&view, &after, state) && !conditions::is_same(&view.set.status, &new) {
             let now = self.context.env.now();
             state.reports.pace.outdated(now);
             return Ok(Next::Report(now + BUSY_RETRY));

@@ -26,8 +26,8 @@ use crate::{
 /// the renew deadline.
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(5);
 
-/// The shortest wait after a failed renewal: a third of the time that is left, but at most the retry period. Also the wait after a conflict
-/// while the lease is released.
+/// The shortest wait after a failed renewal. The wait is a third of the time that is left, but at most the retry period. This is also the
+/// wait after a conflict while the lease is released.
 const SHORTEST_RETRY: SignedDuration = SignedDuration::from_millis(100);
 
 /// How long a shutdown waits for an operation on the Lease.

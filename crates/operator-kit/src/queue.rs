@@ -4,8 +4,8 @@
 //! wait are gathered for [`PACE`]. kube's scheduler does this too, but it shows neither its length nor the trigger, which metrics and traces
 //! need.
 //!
-//! Keys that are handed out hold the places of a [`FairQueue`], one for each concurrent reconcile. Namespaces share them fairly, keys that
-//! failed come last in their namespace, and keys whose last reconcile left only a report come first.
+//! Keys that are handed out hold the places of a [`FairQueue`], one for each concurrent reconcile. Namespaces share them fairly. Within
+//! a namespace, keys with only a report left come first, and keys that failed come last.
 //!
 //! A closed queue takes nothing: a standby needs no list, because a new leader reconciles every object.
 
