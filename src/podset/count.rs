@@ -71,7 +71,10 @@ impl Progress {
         let Some(former) = former.filter(|former| former.revision == self.revision) else { return self };
         let (before, now) = (former.count, self.count);
         if now.wanted != before.wanted {
-            return Progress { since: former.since, ..self };
+            // The pods that a larger set gets are no progress either.
+            let added = now.wanted.saturating_sub(before.wanted);
+            let updated = now.updated.max(before.updated + added).min(now.wanted);
+            return Progress { count: Count { updated, ..now }, since: former.since, ..self };
         }
         if self.update != former.update {
             return self;

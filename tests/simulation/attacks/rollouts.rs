@@ -456,6 +456,19 @@ async fn a_rollout_without_progress_is_reported_and_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_that_a_scale_adds_are_no_progress() {
+    let strategy = json!({ "rollingUpdate": { "maxUnavailable": "50%" } });
+    let (server, _operator) = running(2, json!({ "progressDeadlineSeconds": 60, "updateStrategy": strategy })).await;
+    change_template(&server, "broken");
+    for replicas in [4, 2, 4] {
+        sleep(20).await;
+        server.scale(NS, "web", replicas);
+    }
+    sleep(20).await;
+    assert!(condition(&server, "Stalled").starts_with("True/ProgressDeadlineExceeded"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_quota_that_rejects_new_pods_stops_the_rollout() {
     let (server, _operator) = running(5, json!({})).await;
     server.set_quota(NS, 4);

@@ -264,9 +264,10 @@ pub fn lift_all(world: &mut World) {
         let pods = world.server.pods(namespace, set);
         let old: Vec<&str> = pods.iter().filter(is_old).map(object::uid).collect();
         world.server.with(|state| state.admission.protected.retain(|uid, _| !old.contains(&&**uid)));
-        let rolling = &world.server.podset(namespace, set)["spec"]["updateStrategy"]["rollingUpdate"];
-        if rolling["paused"] == true || rolling["partition"].is_string() {
-            let all = json!({ "rollingUpdate": { "paused": false, "partition": 0 } });
+        let strategy = &world.server.podset(namespace, set)["spec"]["updateStrategy"];
+        let rolling = &strategy["rollingUpdate"];
+        if strategy["type"] == "OnDelete" || rolling["paused"] == true || rolling["partition"].is_string() {
+            let all = json!({ "type": "RollingUpdate", "rollingUpdate": { "paused": false, "partition": 0 } });
             world.server.patch(&PODSETS, namespace, set, json!({ "spec": { "updateStrategy": all } }));
         }
         for pod in world.server.live_pods(namespace, set) {

@@ -45,20 +45,29 @@ struct View {
     since: Duration,
     /// `u64::MAX` until the client received the set.
     wanted: u64,
-    /// The live pods, and whether each is ready.
-    live: BTreeMap<Arc<str>, bool>,
-    /// The template and `maxUnavailable`; none while rollouts are paused or off.
-    rollout: Option<(Arc<Value>, u64)>,
+    /// The live pods, and since when each is ready.
+    live: BTreeMap<Arc<str>, Option<Duration>>,
+    /// None while rollouts are paused or off.
+    rollout: Option<Rollout>,
+}
+
+#[derive(Clone, PartialEq)]
+struct Rollout {
+    template: Arc<Value>,
+    max_unavailable: u64,
+    min_ready: Duration,
 }
 
 /// The value of [`View::rollout`].
-fn rollout(set: &Value) -> Option<(Arc<Value>, u64)> {
+fn rollout(set: &Value) -> Option<Rollout> {
     let spec = &set["spec"];
     let strategy = &spec["updateStrategy"];
     if strategy["type"] == "OnDelete" || strategy["rollingUpdate"]["paused"] == true {
         return None;
     }
-    Some((Arc::new(spec["template"].clone()), object::max_unavailable(set)))
+    let min_ready = Duration::from_secs(spec["minReadySeconds"].as_u64().unwrap_or(0));
+    let template = Arc::new(spec["template"].clone());
+    Some(Rollout { template, max_unavailable: object::max_unavailable(set), min_ready })
 }
 
 /// Whether the pod can come from this template.
@@ -162,9 +171,9 @@ impl Client {
     }
 
     fn learn_live_pod(&mut self, at: Duration, set: &str, uid: &Arc<str>, is_ready: bool) {
-        let is_known = |view: &View| view.live.get(uid) == Some(&is_ready);
+        let is_known = |view: &View| view.live.get(uid).is_some_and(|since| since.is_some() == is_ready);
         if !self.views.get(set).and_then(|views| views.last()).is_some_and(is_known) {
-            self.change(at, set, |view| _ = view.live.insert(uid.clone(), is_ready));
+            self.change(at, set, |view| _ = view.live.insert(uid.clone(), is_ready.then_some(at)));
         }
     }
 
@@ -200,8 +209,8 @@ impl Client {
     }
 
     /// Whether this client has a reason to delete this pod. At some moment at which it may have decided so, it knew of
-    /// more live pods than wanted, without those that it is deleting; or the pod had an old template, and was not ready
-    /// or enough other pods were.
+    /// more live pods than wanted, without those that it is deleting; or the pod had an old template, and was not
+    /// available or enough other pods were ready.
     fn is_justified(&self, at: Duration, uid: &Arc<str>) -> bool {
         let Some(pod) = self.pods.get(uid) else { return false };
         if pod.may_be_deleted {
@@ -223,16 +232,18 @@ impl Client {
         remaining as u64 > view.wanted
     }
 
-    /// Whether the pod had an old template, and was not ready or enough other pods were.
+    /// Whether the pod had an old template, and was not available or enough other pods were ready.
     fn is_outdated(&self, at: Duration, uid: &Arc<str>, pod: &Value, view: &View) -> bool {
-        let Some((template, max_unavailable)) = &view.rollout else { return false };
+        let Some(Rollout { template, max_unavailable, min_ready }) = &view.rollout else { return false };
         let is_unlabelled = pod["metadata"]["labels"]["controller-revision-hash"].is_null();
         if !is_unlabelled && has_template(pod, template) {
             return false;
         }
-        let ready = view.live.iter().filter(|(_, is_ready)| **is_ready).map(|(other, _)| other);
+        let decided = view.since.max(at.saturating_sub(DECIDED_WITHIN));
+        let ready_since = view.live.get(uid).copied().flatten();
+        let ready = view.live.iter().filter(|(_, since)| since.is_some()).map(|(other, _)| other);
         let others = ready.filter(|other| *other != uid && !self.is_deleting(at, other)).count() as u64;
-        view.live.get(uid) != Some(&true) || others + max_unavailable >= view.wanted
+        ready_since.is_none_or(|since| decided < since + *min_ready) || others + max_unavailable >= view.wanted
     }
 
     /// Whether a delete of this pod may still take effect.
