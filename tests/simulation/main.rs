@@ -11,7 +11,6 @@ mod life;
 mod line;
 mod operator;
 mod replica;
-mod shown;
 mod world;
 
 use std::time::Duration;

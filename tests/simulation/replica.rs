@@ -104,7 +104,6 @@ impl Replica {
         let leader_state = LeaderState::vacant(env.clone());
         let (context, clients) = wired(server, name, &model, &env, leader_state.leadership(), &ice);
         let arguments = model.flags();
-        let context = Context { max_concurrent: arguments.max_concurrent_reconciles.into(), ..context };
         let candidate = Candidate {
             namespace: arguments.leader_elect_resource_namespace.clone().unwrap_or_else(|| LEASE.0.to_owned()),
             name: arguments.leader_elect_resource_name.clone(),

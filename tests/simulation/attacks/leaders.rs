@@ -96,19 +96,6 @@ async fn a4_a_new_leader_reads_before_it_writes() {
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_hand_over_in_the_middle_of_a_scale_up_converges() {
-    let server = ApiServer::new(1);
-    server.settings(|settings| settings.request_latency = Duration::from_millis(50));
-    server.create_podset(NS, "web", 300);
-    let mut a = Operator::leader(&server, "a", Rules::default());
-    let mut b = Operator::standby(&server, "b", Rules::default());
-    server.wait_until(|s| s.live_pods(NS, "web").len() > 20, seconds(60)).await;
-    a.resign();
-    b.lead();
-    at_rest(&server, "web", 300).await;
-}
-
 /// A4: a set was recreated and scaled down while the new leader's watch lagged.
 #[tokio::test(start_paused = true)]
 async fn a4_a_new_leader_reads_a_recreated_set_before_it_writes() {

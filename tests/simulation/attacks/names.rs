@@ -134,28 +134,6 @@ async fn no_name_is_skipped_before_the_set_was_read_again() {
     ready(&server, "web", 2).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a8_a_recreated_set_leaves_orphaned_pods_alone() {
-    let (server, _operator) = with_set(3, Rules::default()).await;
-    let orphans = server.live_pods(NS, "web");
-    server.orphan_podset(NS, "web");
-    server.wait_until(|s| s.podset(NS, "web").is_null(), seconds(60)).await;
-    server.create_podset(NS, "web", 2);
-    at_rest(&server, "web", 2).await;
-    assert!(orphans.iter().all(|name| object::is_live(&server.pod(NS, name))));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a10_a_set_scaled_down_and_up_within_the_grace_period_converges() {
-    let (server, _operator) = with_set(10, Rules::default()).await;
-    terminate_slowly(&server, 30);
-    for n in [5, 10, 5, 10, 1, 10] {
-        server.scale(NS, "web", n);
-        sleep(2).await;
-    }
-    at_rest(&server, "web", 10).await;
-}
-
 /// A10: a late delete meets the successor of its pod.
 async fn a10(rules: Rules) -> bool {
     let server = server_that_executes_late();

@@ -65,9 +65,8 @@ async fn a_change_back_before_a_pod_was_replaced_is_no_rollout() {
 #[tokio::test(start_paused = true)]
 async fn the_next_template_replaces_the_canary_first() {
     let (server, _operator) = running(4, partition(3)).await;
-    let cheap = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });
     for pod in server.live_pods(NS, "web") {
-        server.patch(&PODS, NS, &pod, cheap.clone());
+        put_first(&server, &pod);
     }
     changed_to(&server, "b", 60, "a a a b").await;
     changed_to(&server, "c", 60, "a a a c").await;

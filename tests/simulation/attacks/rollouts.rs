@@ -184,20 +184,7 @@ async fn without_the_former_template_every_pod_that_dies_comes_back_broken() {
     }
     sleep(60).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 0);
-    assert!(server.has_broken("have a broken template"));
-}
-
-/// openkruise/kruise#376.
-#[tokio::test(start_paused = true)]
-async fn a_rollback_replaces_only_the_broken_pods() {
-    let (server, _operator) = running(5, json!({})).await;
-    let before = server.live_pods(NS, "web");
-    change_template(&server, "broken");
-    sleep(60).await;
-    change_template(&server, "a");
-    completed(&server, "a", 5).await;
-    let kept = server.live_pods(NS, "web").iter().filter(|pod| before.contains(pod)).count();
-    assert_eq!(kept, 4);
+    assert!(server.has_broken("2 pods have a broken template, but at most 1"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -215,10 +202,11 @@ async fn a_change_back_is_not_complete_while_a_pod_has_another_template_or_is_mi
     }
 }
 
-/// A rejected create changes the reason in the status.
+/// openkruise/kruise#376. A rejected create changes the reason in the status.
 #[tokio::test(start_paused = true)]
-async fn a_change_back_within_a_quota_ends_with_an_event() {
+async fn a_change_back_within_a_quota_replaces_only_the_broken_pods_and_ends_with_an_event() {
     let (server, _operator) = running(3, json!({})).await;
+    let before = server.live_pods(NS, "web");
     server.set_quota(NS, 3);
     change_template(&server, "broken");
     sleep(60).await;
@@ -227,6 +215,7 @@ async fn a_change_back_within_a_quota_ends_with_an_event() {
     sleep(30).await;
     assert!(condition(&server, "Ready").starts_with("False/PodsNotReady"), "{}", condition(&server, "Ready"));
     completed(&server, "a", 3).await;
+    assert_eq!(server.live_pods(NS, "web").iter().filter(|pod| before.contains(pod)).count(), 2);
 }
 
 /// The new pods are rejected, so the change back finds a missing pod and no pod of another template.
@@ -287,16 +276,6 @@ async fn a_pod_lost_during_a_broken_rollout_gets_the_former_template() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_first_template_can_be_replaced() {
-    let (server, _operator) = server_and_leader();
-    let spec = json!({ "replicas": 3, "template": template("broken") });
-    server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
-    sleep(60).await;
-    change_template(&server, "b");
-    rolled_out(&server, "b", 3).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_new_leader_completes_a_rollout_after_a_broken_first_template() {
     let (server, operator) = server_and_leader();
     let spec = json!({ "replicas": 2, "template": template("broken"), "minReadySeconds": 30 });
@@ -338,8 +317,8 @@ async fn a_template_that_the_api_server_rejects_costs_no_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_rollout_deletes_nothing_and_goes_on_later() {
-    let (server, _operator) = running(4, json!({})).await;
+async fn a_paused_rollout_deletes_nothing_is_reported_once_and_goes_on_later() {
+    let (server, operator) = running(4, json!({})).await;
     change(&server, json!({ "template": template("b"), "updateStrategy": { "rollingUpdate": { "paused": true } } }));
     sleep(60).await;
     assert_eq!((versions(&server), condition(&server, "Reconciling")), ("a a a a".to_owned(), String::new()));
@@ -347,15 +326,6 @@ async fn a_paused_rollout_deletes_nothing_and_goes_on_later() {
     server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
     ready(&server, "web", 4).await;
     assert_eq!(versions(&server), "a a a a", "no updated pod is live");
-    change(&server, json!({ "updateStrategy": { "rollingUpdate": { "paused": false } } }));
-    rolled_out(&server, "b", 4).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pause_is_reported_once_across_leaders() {
-    let (server, operator) = running(3, json!({})).await;
-    change(&server, json!({ "template": template("b"), "updateStrategy": { "rollingUpdate": { "paused": true } } }));
-    sleep(5).await;
     server.set_ready(NS, &server.live_pods(NS, "web")[0], false);
     sleep(5).await;
     operator.end().await;
@@ -363,6 +333,8 @@ async fn a_pause_is_reported_once_across_leaders() {
     sleep(60).await;
     assert!(condition(&server, "Ready").starts_with("False/PodsNotReady"), "{}", condition(&server, "Ready"));
     assert_eq!(server.events(NS, "RolloutPaused").len(), 1);
+    change(&server, json!({ "updateStrategy": { "rollingUpdate": { "paused": false } } }));
+    rolled_out(&server, "b", 4).await;
 }
 
 /// openkruise/kruise#1153.
@@ -400,24 +372,17 @@ async fn on_delete_leaves_existing_pods_as_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scale_during_a_rollout_neither_exceeds_n_nor_stops_it() {
-    let (server, _operator) = running(4, json!({})).await;
+async fn a_rollout_goes_on_after_a_scale_and_under_a_new_leader() {
+    let (server, operator) = running(4, json!({ "minReadySeconds": 5 })).await;
     change_template(&server, "b");
-    sleep(1).await;
-    server.scale(NS, "web", 6);
-    sleep(1).await;
-    server.scale(NS, "web", 3);
-    rolled_out(&server, "b", 3).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_new_leader_continues_a_rollout() {
-    let (server, operator) = running(5, json!({ "minReadySeconds": 5 })).await;
-    change_template(&server, "b");
-    sleep(8).await;
+    for replicas in [6, 3] {
+        sleep(1).await;
+        server.scale(NS, "web", replicas);
+    }
+    sleep(5).await;
     drop(operator);
     let _operator = Operator::leader(&server, "b", Rules::default());
-    rolled_out(&server, "b", 5).await;
+    rolled_out(&server, "b", 3).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -468,17 +433,6 @@ async fn pods_that_a_scale_adds_are_no_progress() {
     assert!(condition(&server, "Stalled").starts_with("True/ProgressDeadlineExceeded"));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_quota_that_rejects_new_pods_stops_the_rollout() {
-    let (server, _operator) = running(5, json!({})).await;
-    server.set_quota(NS, 4);
-    change_template(&server, "b");
-    sleep(300).await;
-    assert_eq!(server.ready_pods(NS, "web").len(), 4);
-    server.lift_quota(NS);
-    rolled_out(&server, "b", 5).await;
-}
-
 /// Slow pods cost no additional statuses: one for each step, and three more.
 #[tokio::test(start_paused = true)]
 async fn a_slow_rollout_costs_one_status_for_each_step() {
@@ -497,7 +451,6 @@ async fn a_slow_rollout_costs_one_status_for_each_step() {
     }
 }
 
-/// Pods of the former template are created although the new template is rejected.
 #[tokio::test(start_paused = true)]
 async fn a_rejected_template_does_not_block_pods_of_the_former_one() {
     for code in [403, 422] {
@@ -541,7 +494,6 @@ async fn a_missing_revision_label_does_not_create_pods_endlessly() {
     rolled_out(&server, "b", 3).await;
 }
 
-/// Pods of the former template that keep failing do not delay the new template.
 #[tokio::test(start_paused = true)]
 async fn failing_pods_of_the_former_template_do_not_delay_a_rollout() {
     let (server, _operator) = running(4, json!({})).await;

@@ -72,8 +72,7 @@ async fn a_read_shows_whether_the_last_delete_took_effect() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rollout_replaces_the_other_pods() {
-    let spec = json!({ "updateStrategy": { "rollingUpdate": { "maxUnavailable": 1 } } });
-    let (server, _operator) = running(4, spec).await;
+    let (server, _operator) = running(4, json!({})).await;
     hang(&server, &first_victim(&server));
     change_template(&server, "b");
     server.wait_until(|s| versions(s) == "a b b b", seconds(900)).await;
@@ -96,8 +95,7 @@ async fn other_finished_pods_are_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rollout_continues_with_a_pod_whose_deletes_were_undecided() {
-    let spec = json!({ "updateStrategy": { "rollingUpdate": { "maxUnavailable": 1 } } });
-    let (server, _operator) = running(4, spec).await;
+    let (server, _operator) = running(4, json!({})).await;
     let pod = server.live_pods(NS, "web")[0].clone();
     server.set_ready(NS, &pod, false);
     let hanging = hang(&server, &pod);
@@ -122,20 +120,6 @@ async fn an_early_read_decides_nothing() {
     assert!(server.count(&Requests::all().verb(Verb::Get).of("pods")) >= 4, "a minute after their creation");
     let deletes = server.requests(&Requests::deletes("pods"));
     assert!(deletes.len() > 3 && deletes.iter().all(|delete| delete.request.name == deletes[0].request.name));
-}
-
-/// A delete of a finished pod is rejected, and the next ones break off.
-#[tokio::test(start_paused = true)]
-async fn a_finished_pod_is_not_deleted_again_at_once() {
-    let (server, _operator) = with_set(1, Rules::default()).await;
-    let rejection = server.fault(Requests::deletes("pods"), Fault::Refuse(Status::forbidden(&PODS, "any", "no")));
-    finish_one_by_one(&server, KEPT + 1, 1).await;
-    sleep(700).await;
-    assert!(rejection.hits() > 0);
-    rejection.remove();
-    let cut = server.fault(Requests::deletes("pods"), Fault::CutBefore);
-    sleep(100).await;
-    assert!((1..5).contains(&cut.hits()), "{}", cut.hits());
 }
 
 /// Under TerminationComplete, the delete of a pod without a node requires its version. A webhook rejects it with the code of a conflict.

@@ -53,20 +53,6 @@ pub fn server_without_nodes() -> ApiServer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_begins_at_its_resource_version() {
-    let server = server_without_nodes();
-    server.create_pod("default", "a", json!({}));
-    let from = version(&server);
-    server.create_pod("default", "b", json!({}));
-    let mut since = Events::open(&server, &WatchParams::default(), &from.to_string()).await;
-    assert_eq!(since.soon().await, format!("ADDED b {}", from + 1));
-    let mut any = Events::open(&server, &WatchParams::default(), "0").await;
-    assert_eq!(any.soon().await, format!("ADDED a {from}"), "existing pods come first");
-    assert_eq!(any.soon().await, format!("ADDED b {}", from + 1));
-    assert_eq!(any.soon().await, "silence");
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_idle_watch_gets_a_bookmark_each_minute_and_ends_at_its_timeout() {
     let server = server_without_nodes();
     server.create_pod("default", "a", json!({}));
@@ -79,16 +65,6 @@ async fn an_idle_watch_gets_a_bookmark_each_minute_and_ends_at_its_timeout() {
     assert_eq!(events.next(seconds(60)).await, "end");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_watch_closes_when_its_client_drops_it() {
-    let server = server_without_nodes();
-    let events = Events::open(&server, &WatchParams::default(), "1").await;
-    assert_eq!(server.watches().of("test").on("pods").count(), 1);
-    drop(events);
-    let closed = |s: &ApiServer| s.watches().count() == 0;
-    server.wait_until(closed, seconds(1)).await;
-}
-
 async fn watched() -> (ApiServer, Events) {
     let server = server_without_nodes();
     let params = WatchParams::default().timeout(50);
@@ -97,7 +73,7 @@ async fn watched() -> (ApiServer, Events) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn held_events_come_in_order_when_released() {
+async fn held_events_come_in_order_when_released_and_can_be_repeated() {
     let (server, mut events) = watched().await;
     server.watches().of("test").on("pods").hold();
     server.create_pod("default", "a", json!({}));
@@ -112,6 +88,9 @@ async fn held_events_come_in_order_when_released() {
     assert_eq!(events.soon().await, format!("ADDED b {now}"));
     assert_eq!(late.soon().await, format!("ADDED a {}", now - 1));
     server.create_pod("default", "c", json!({}));
+    assert_eq!(events.soon().await, format!("ADDED c {}", now + 1));
+    server.watches().replay(2);
+    assert_eq!(events.soon().await, format!("ADDED b {now}"));
     assert_eq!(events.soon().await, format!("ADDED c {}", now + 1));
 }
 
@@ -137,20 +116,7 @@ async fn a_stalled_watch_is_silent_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_can_be_repeated() {
-    let (server, mut events) = watched().await;
-    server.create_pod("default", "a", json!({}));
-    server.create_pod("default", "b", json!({}));
-    let now = version(&server);
-    assert_eq!(events.soon().await, format!("ADDED a {}", now - 1));
-    assert_eq!(events.soon().await, format!("ADDED b {now}"));
-    server.watches().replay(2);
-    assert_eq!(events.soon().await, format!("ADDED a {}", now - 1));
-    assert_eq!(events.soon().await, format!("ADDED b {now}"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_can_end_break_or_be_gone() {
+async fn a_watch_can_end_break_be_gone_or_be_dropped() {
     let (server, mut events) = watched().await;
     server.watches().end();
     assert_eq!(events.soon().await, "end");
@@ -161,6 +127,10 @@ async fn a_watch_can_end_break_or_be_gone() {
     server.watches().gone();
     assert_eq!(events.soon().await, "ERROR 410 Expired");
     assert_eq!(events.soon().await, "end");
+    let (server, events) = watched().await;
+    assert_eq!(server.watches().of("test").on("pods").count(), 1);
+    drop(events);
+    server.wait_until(|s| s.watches().count() == 0, seconds(1)).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -52,20 +52,6 @@ async fn a_process_outside_the_cluster_joins_by_flag_or_kubeconfig() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_abandoned_lease_delays_a_process_outside_the_cluster_briefly() {
-    let server = cluster();
-    let spec = json!({ "holderIdentity": "gone_1", "leaseDurationSeconds": 15 });
-    server.create(&LEASES, "ops", json!({ "metadata": { "name": "podset-operator" }, "spec": spec }));
-    server.create(&LEASES, "kube-system", json!({ "metadata": { "name": "another" }, "spec": spec }));
-    let outside = Replica::start(&server, "b", outside());
-    sleep(seconds(18)).await;
-    assert!(!outside.leads(), "its holder may be alive");
-    assert_eq!(server.count(&Requests::mutating().from("b")), 0);
-    leads(&outside, seconds(3)).await;
-    converged(&server).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_process_outside_the_cluster_waits_for_the_api_server_or_a_stop() {
     let server = cluster();
     server.partition("b");
@@ -96,21 +82,6 @@ async fn installations_that_write_the_same_sets_notice_each_other() {
     let writer = server.podset(NS, "web")["status"]["writtenBy"].clone();
     assert!(["default/podset-operator", "ops/podset-operator"].map(Into::into).contains(&writer), "{writer}");
     assert!(server.has_broken("written by a replica that is not the leader"), "for each Lease, the other one writes");
-}
-
-#[tokio::test(start_paused = true)]
-async fn replicas_of_one_installation_do_not_count_as_others() {
-    let server = cluster();
-    let (a, b) = (Replica::start(&server, "a", Model::default()), Replica::start(&server, "b", Model::default()));
-    converged(&server).await;
-    kill_pods(&server, seconds(5)).await;
-    let (first, second) = if a.leads() { (a, b) } else { (b, a) };
-    first.end().await.expect("an orderly end");
-    leads(&second, seconds(1)).await;
-    kill_pods(&server, seconds(5)).await;
-    converged(&server).await;
-    assert_eq!(second.shows(COUNT), Some(0.0));
-    assert_eq!(server.podset(NS, "web")["status"]["writtenBy"], "default/podset-operator");
 }
 
 /// For example after the Lease was moved, or after an update from a version that does not name the writer.

@@ -8,14 +8,16 @@ mod outage;
 use std::time::Duration;
 
 use leadership::Lost;
-use podset_operator::manager::Failure;
+use podset_operator::{manager::Failure, podset::promise::Rules};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     NS,
     apiserver::{ApiServer, Fault, LEASES, ONE_WRITER, PODSETS, PodScript, Requests, Status, Verb},
-    assert_ok, ready,
+    assert_ok,
+    operator::Operator,
+    ready,
     replica::{LEASE, Model, Replica},
     seconds,
 };

@@ -31,22 +31,6 @@ async fn a_write_that_never_left_does_not_keep_the_lease() {
     converged(&server).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_write_that_left_before_the_connection_broke_keeps_the_lease() {
-    let (server, a, b) = leader_and_standby().await;
-    let held = server.fault(Requests::creates("pods").from("a"), Fault::HoldAnswer);
-    kill_pods(&server, Duration::from_millis(200)).await;
-    held.wait_for_hits(1).await;
-    outage(&server, seconds(3)).await;
-    held.remove();
-    converged(&server).await;
-    a.end().await.expect("an orderly end");
-    sleep(seconds(10)).await;
-    assert!(!b.leads(), "the lease is not released, so it must expire");
-    leads(&b, seconds(8)).await;
-    converged(&server).await;
-}
-
 /// The process is stopped during an outage that is longer than the lease.
 #[tokio::test(start_paused = true)]
 async fn a_stop_during_an_outage_longer_than_the_lease() {

@@ -1,25 +1,9 @@
-//! How unhealthy pods are reported: unschedulable pods, failing pods, and pods whose readiness changes.
+//! How unhealthy pods are reported: failing pods, and pods whose readiness changes.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn unschedulable_pods_are_reported_with_the_schedulers_message() {
-    let (server, _operator) = server_and_leader();
-    server.set_pod_script(PodScript::unschedulable());
-    server.create_podset(NS, "web", 2);
-    server.wait_until(|s| s.live_pods(NS, "web").len() == 2, seconds(5)).await;
-    let message = "0/3 nodes are available: 3 Insufficient cpu.";
-    for pod in server.live_pods(NS, "web") {
-        let condition = json!({ "type": "PodScheduled", "status": "False", "message": message });
-        server.set_pod_condition(NS, &pod, condition);
-    }
-    sleep(seconds(6)).await;
-    let why = "0 of 2 pods are ready; 2 pods cannot be scheduled: 0/3 nodes are available: 3 Insufficient cpu.";
-    assert_eq!(condition(&server, "Ready"), format!("False/PodsNotReady: {why}"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn pods_that_fail_are_named_in_conditions_and_in_one_event() {
+async fn pods_that_keep_failing_are_replaced_with_backoff_and_named_in_conditions_and_in_one_event() {
     let (server, operator) = server_and_leader();
     server.set_pod_script(PodScript::fails_after(seconds(1)));
     server.create_podset(NS, "web", 2);
@@ -41,14 +25,30 @@ async fn pods_that_fail_are_named_in_conditions_and_in_one_event() {
     assert!(note.contains("most recently web-pod") && note.ends_with("with exit code 1; next try 1 s later"), "{note}");
     assert_eq!(event["type"], "Warning");
 
-    // The next leader does not repeat the event. After the pods have recovered, other failures cause another event.
+    sleep(seconds(170)).await;
+    let creates = server.count(&Requests::creates("pods"));
+    assert!((14..=22).contains(&creates), "two pods after each wait of 0, 1, 2, 4, … s: {creates}");
+    assert!(!server.events(NS, "PodsReplaced").is_empty());
+    let kept = server.pods(NS, "web");
+    assert_eq!(kept.len(), 3, "the newest three");
+    for pod in kept {
+        let replacements = pod["metadata"]["annotations"]["app.example.com/replacements"].as_str().unwrap();
+        assert!(replacements.parse::<u32>().unwrap() >= 5, "{replacements}");
+    }
+
+    // The next leader continues the backoff and does not repeat the event. A new spec is tried at once.
     operator.end().await;
     let _operator = Operator::leader(&server, "b", Rules::default());
     sleep(seconds(5)).await;
+    assert_eq!(server.count(&Requests::creates("pods").from("b")), 0);
     server.set_pod_script(PodScript::default());
     let fixed = json!({ "spec": { "template": { "metadata": { "labels": { "fixed": "yes" } } } } });
     server.patch(&PODSETS, NS, "web", fixed);
+    sleep(seconds(2)).await;
+    assert_eq!(server.ready_pods(NS, "web").len(), 2);
     settled(&server, "web", 2).await;
+
+    // After the pods have recovered, other failures cause another event.
     sleep(seconds(1500)).await;
     assert_eq!(server.events(NS, "PodsFailing").len(), 1);
     server.set_pod_script(PodScript::fails_after(seconds(1)));

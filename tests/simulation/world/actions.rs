@@ -38,7 +38,12 @@ pub const ACTIONS: &[Action] = &[
     action(Kind::User, "a set is scaled back and forth", users::scale_back_and_forth),
     action(Kind::User, "a pod is deleted", |world| world.act_on_pod(World::pod, ApiServer::delete_pod)),
     action(Kind::User, "a pod is killed", |world| world.act_on_pod(World::any_pod, ApiServer::kill_pod)),
-    action(Kind::User, "all pods of a set are killed", users::kill_all_pods),
+    action(Kind::User, "all pods of a set are killed", |world| {
+        let Some((namespace, set)) = world.set() else { return false };
+        let live = world.server.live_pods(namespace, set);
+        live.iter().for_each(|pod| world.server.kill_pod(namespace, pod));
+        !live.is_empty()
+    }),
     action(Kind::User, "a pod fails", |world| world.act_on_pod(World::running_pod, ApiServer::fail_pod)),
     action(Kind::User, "a pod succeeds", |world| world.act_on_pod(World::any_pod, ApiServer::succeed_pod)),
     action(Kind::User, "a pod is not ready for a while", |world| {
@@ -65,7 +70,9 @@ pub const ACTIONS: &[Action] = &[
     }),
     action(Kind::User, "a namespace is deleted", users::delete_namespace),
     action(Kind::User, "a pod loses the watched label", users::strip_label),
-    action(Kind::User, "a pod loses its owner", users::strip_owner),
+    action(Kind::User, "a pod loses its owner", |world| {
+        world.act_on_pod(|world| world.pod().filter(|_| world.dice.one_in(2)), ApiServer::strip_owner)
+    }),
     action(Kind::User, "a user's pod takes the next name", users::take_name),
     action(Kind::User, "a user's pod replaces a pod of a set", users::replace_pod),
     action(Kind::User, "a pod of another namespace claims a set", users::claim),
@@ -75,15 +82,26 @@ pub const ACTIONS: &[Action] = &[
         world.act_on_pod(World::failed_pod, ApiServer::run_again)
     }),
     action(Kind::Fault, "a quota is set or lifted", faults::quota),
-    action(Kind::Fault, "a webhook removes owners", faults::webhook_without_owner),
-    action(Kind::Fault, "a webhook removes labels", faults::webhook_without_labels),
+    action(Kind::Fault, "a webhook removes owners", |world| {
+        world.webhook(|server| server.change_new_pods(|pod| pod["metadata"]["ownerReferences"] = json!([])))
+    }),
+    action(Kind::Fault, "a webhook removes labels", |world| {
+        world.webhook(|server| server.change_new_pods(|pod| pod["metadata"]["labels"] = json!({})))
+    }),
     action(Kind::Renamed, "a webhook renames pods", faults::webhook_renames),
     action(Kind::Fault, "a webhook rejects pods", |world| {
         world.webhook(|server| server.set_webhook(|_| Err(Status::of_code(403))))
     }),
     action(Kind::Fault, "a pod cannot be deleted", faults::protect_pod),
-    action(Kind::Fault, "pods terminate slowly", faults::slow_termination),
-    action(Kind::Fault, "pods fail or succeed soon", faults::short_lived),
+    action(Kind::Fault, "pods terminate slowly", |world| {
+        let time = world.dice.millis(2_000..40_000);
+        world.set_pod_script_for_a_while(PodScript::gone_after(time))
+    }),
+    action(Kind::Fault, "pods fail or succeed soon", |world| {
+        let time = world.dice.millis(100..5_000);
+        let ends_after = Some((time, world.dice.one_in(2)));
+        world.set_pod_script_for_a_while(PodScript { ends_after, ..PodScript::default() })
+    }),
     action(Kind::Fault, "pods are never ready", |world| world.set_pod_script_for_a_while(PodScript::never_ready())),
     action(Kind::Fault, "requests are rejected", |world| world.failing(|code| Fault::Refuse(Status::of_code(code)))),
     action(Kind::Fault, "requests are executed and answered with an error", |world| {
@@ -95,20 +113,37 @@ pub const ACTIONS: &[Action] = &[
     action(Kind::Fault, "answers are held", faults::hold_answers),
     action(Kind::Apart, "requests are slow", |world| world.slow(100..12_000, Fault::Delay)),
     action(Kind::Apart, "requests arrive late", faults::arrive_late),
-    action(Kind::Apart, "creates are executed twice", faults::execute_twice),
+    action(Kind::Apart, "creates are executed twice", |world| {
+        let creates = Requests::creates("pods").first(usize::try_from(world.dice.within(1..9)).unwrap_or(1));
+        world.server.fault(creates, Fault::ExecuteTwice);
+        true
+    }),
     action(Kind::Fault, "pages of lists fail", faults::fail_page),
     action(Kind::Late, "requests are executed late", |world| world.slow(500..58_000, Fault::ExecuteLate)),
     action(Kind::Late, "requests are executed late and never answered", |world| {
         world.slow(500..58_000, Fault::ExecuteUnanswered)
     }),
-    action(Kind::Apart, "watches lag", faults::delay_watches),
+    action(Kind::Apart, "watches lag", |world| {
+        let time = world.dice.millis(50..8_000);
+        world.some_watches().delay(time);
+        true
+    }),
     action(Kind::Apart, "watches are held", faults::hold_watches),
     action(Kind::Apart, "watches stall", |world| world.disturb(WatchControl::stall)),
-    action(Kind::Fault, "watches repeat old events", faults::replay_watches),
+    action(Kind::Fault, "watches repeat old events", |world| {
+        let events = usize::try_from(world.dice.within(1..20)).unwrap_or(1);
+        world.some_watches().replay(events);
+        true
+    }),
     action(Kind::Fault, "watches end", |world| world.disturb(WatchControl::end)),
     action(Kind::Fault, "watches are cut", |world| world.disturb(WatchControl::cut)),
     action(Kind::Fault, "watches expire (410)", |world| world.disturb(WatchControl::gone)),
-    action(Kind::Fault, "a replica is killed", faults::kill),
+    action(Kind::Fault, "a replica is killed", |world| {
+        let place = world.any();
+        world.replicas.remove(place).kill();
+        world.start_replica();
+        true
+    }),
     action(Kind::Fault, "a replica is shut down", faults::shut_down),
     action(Kind::Apart, "a replica is frozen", |world| world.freeze_one(Replica::freeze)),
     action(Kind::Fault, "the writes of a replica are frozen", |world| world.freeze_one(Replica::freeze_writes)),
@@ -128,7 +163,9 @@ pub const ACTIONS: &[Action] = &[
     action(Kind::Edit, "the Lease is emptied", |world| world.edit_lease(Some(json!({})))),
     action(Kind::Edit, "the Lease is overwritten", |world| {
         let seconds = world.dice.within(1..10);
-        world.edit_lease(Some(json!({ "holderIdentity": "somebody", "leaseDurationSeconds": seconds })))
+        let mut spec = json!({ "holderIdentity": "somebody", "leaseDurationSeconds": seconds });
+        spec["leaseTransitions"] = i32::MAX.into();
+        world.edit_lease(Some(spec))
     }),
     action(Kind::Edit, "the Lease is released by hand", |world| {
         world.edit_lease(Some(json!({ "holderIdentity": "", "leaseDurationSeconds": 1 })))

@@ -72,7 +72,7 @@ impl World {
     }
 
     /// Random watches, of one replica or of all.
-    fn some_watches(&mut self) -> WatchControl {
+    pub fn some_watches(&mut self) -> WatchControl {
         let watches = self.server.watches();
         let watches = if self.dice.one_in(2) { watches.of(&self.any_name()) } else { watches };
         match self.dice.below(5) {
@@ -113,14 +113,6 @@ pub fn quota(world: &mut World) -> bool {
     true
 }
 
-pub fn webhook_without_owner(world: &mut World) -> bool {
-    world.webhook(|server| server.change_new_pods(|pod| pod["metadata"]["ownerReferences"] = json!([])))
-}
-
-pub fn webhook_without_labels(world: &mut World) -> bool {
-    world.webhook(|server| server.change_new_pods(|pod| pod["metadata"]["labels"] = json!({})))
-}
-
 pub fn webhook_renames(world: &mut World) -> bool {
     world.webhook(|server| {
         server.change_new_pods(|pod| {
@@ -150,17 +142,6 @@ pub fn protect_pod(world: &mut World) -> bool {
     true
 }
 
-pub fn slow_termination(world: &mut World) -> bool {
-    let time = world.dice.millis(2_000..40_000);
-    world.set_pod_script_for_a_while(PodScript::gone_after(time))
-}
-
-pub fn short_lived(world: &mut World) -> bool {
-    let time = world.dice.millis(100..5_000);
-    let ends_after = Some((time, world.dice.one_in(2)));
-    world.set_pod_script_for_a_while(PodScript { ends_after, ..PodScript::default() })
-}
-
 pub fn hold_answers(world: &mut World) -> bool {
     let requests = world.some_requests();
     let held = world.server.fault(requests, Fault::HoldAnswer);
@@ -176,13 +157,6 @@ pub fn arrive_late(world: &mut World) -> bool {
         return world.fault(late);
     }
     world.fault_of_one(|server, name| server.fault(Requests::all().from(name), late))
-}
-
-/// A proxy on the way repeats requests.
-pub fn execute_twice(world: &mut World) -> bool {
-    let creates = Requests::creates("pods").first(usize::try_from(world.dice.within(1..9)).unwrap_or(1));
-    world.server.fault(creates, Fault::ExecuteTwice);
-    true
 }
 
 /// The first pages of lists arrive, but the next one fails.
@@ -202,30 +176,11 @@ pub fn fail_page(world: &mut World) -> bool {
     true
 }
 
-pub fn delay_watches(world: &mut World) -> bool {
-    let time = world.dice.millis(50..8_000);
-    world.some_watches().delay(time);
-    true
-}
-
 pub fn hold_watches(world: &mut World) -> bool {
     let watches = world.some_watches();
     watches.hold();
     let pause = world.dice.millis(200..20_000);
     world.later(pause, move |_| watches.release());
-    true
-}
-
-pub fn replay_watches(world: &mut World) -> bool {
-    let events = usize::try_from(world.dice.within(1..20)).unwrap_or(1);
-    world.some_watches().replay(events);
-    true
-}
-
-pub fn kill(world: &mut World) -> bool {
-    let place = world.any();
-    world.replicas.remove(place).kill();
-    world.start_replica();
     true
 }
 

@@ -84,13 +84,6 @@ pub fn scale_back_and_forth(world: &mut World) -> bool {
     true
 }
 
-pub fn kill_all_pods(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set() else { return false };
-    let live = world.server.live_pods(namespace, set);
-    live.iter().for_each(|pod| world.server.kill_pod(namespace, pod));
-    !live.is_empty()
-}
-
 pub fn change_template(world: &mut World) -> bool {
     let Some(set) = world.set() else { return false };
     let image = format!("example.com/app:{}", world.dice.below(9));
@@ -181,12 +174,6 @@ pub fn strip_label(world: &mut World) -> bool {
         world.server.strip_label(namespace, &pod);
     }
     is_there
-}
-
-pub fn strip_owner(world: &mut World) -> bool {
-    let Some((namespace, pod)) = world.pod().filter(|_| world.dice.one_in(2)) else { return false };
-    world.server.strip_owner(namespace, &pod);
-    true
 }
 
 /// A user creates a pod with a name that the operator may use.
