@@ -2,9 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE};
@@ -54,7 +53,7 @@ pub struct Span {
     pub id: String,
     /// The span ID of the parent, or empty.
     pub parent: String,
-    /// `client`, `server`, `internal`, or the number of another kind.
+    /// In lower case: `client`, `server` or `internal`.
     pub kind: String,
     /// The attributes of the process that created it.
     pub resource: BTreeMap<String, String>,
@@ -89,13 +88,13 @@ impl Collector {
     }
 
     pub fn spans(&self) -> Vec<Span> {
-        let mut spans = lock(&self.received).spans.clone();
+        let mut spans = self.received.lock().unwrap().spans.clone();
         spans.sort_by_key(|span| span.start);
         spans
     }
 
     pub fn requests(&self) -> Vec<(String, HeaderMap)> {
-        lock(&self.received).requests.clone()
+        self.received.lock().unwrap().requests.clone()
     }
 }
 
@@ -113,16 +112,11 @@ pub fn tree(spans: &[Span], trace: &str) -> String {
     let mut waiting: Vec<(usize, &Span)> =
         of_trace.iter().rev().filter(|span| !is_known(&span.parent)).map(|span| (0, *span)).collect();
     while let Some((depth, span)) = waiting.pop() {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{:indent$}{}: {}", "", span.service(), span.name, indent = depth * 2);
+        text += &format!("{:indent$}{}: {}\n", "", span.service(), span.name, indent = depth * 2);
         let children = of_trace.iter().rev().filter(|child| child.parent == span.id);
         waiting.extend(children.map(|child| (depth + 1, *child)));
     }
     text
-}
-
-fn lock(received: &Mutex<Received>) -> MutexGuard<'_, Received> {
-    received.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn serve(listener: TcpListener, receiver: Receiver) {
@@ -147,7 +141,7 @@ impl Receiver {
     async fn answer(self, request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
         let is_grpc =
             request.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
-        lock(&self.received).requests.push((request.uri().path().to_owned(), request.headers().clone()));
+        self.received.lock().unwrap().requests.push((request.uri().path().to_owned(), request.headers().clone()));
         match self.mode {
             Mode::Good if is_grpc => {
                 let Ok(response) = TraceServiceServer::new(self).call(request).await;
@@ -165,7 +159,7 @@ impl Receiver {
     }
 
     fn take(&self, export: ExportTraceServiceRequest) -> ExportTraceServiceResponse {
-        lock(&self.received).spans.extend(export.resource_spans.into_iter().flat_map(spans));
+        self.received.lock().unwrap().spans.extend(export.resource_spans.into_iter().flat_map(spans));
         ExportTraceServiceResponse::default()
     }
 }
@@ -194,18 +188,14 @@ fn spans(process: ResourceSpans) -> Vec<Span> {
 }
 
 fn span(wire: Wire, resource: BTreeMap<String, String>) -> Span {
+    let kind = format!("{:?}", wire.kind()).to_lowercase();
     let error = wire.status.filter(|status| status.code == WireStatus::Error as i32);
     Span {
         name: wire.name,
         trace: hex(&wire.trace_id),
         id: hex(&wire.span_id),
         parent: hex(&wire.parent_span_id),
-        kind: match wire.kind {
-            1 => "internal".to_owned(),
-            2 => "server".to_owned(),
-            3 => "client".to_owned(),
-            other => other.to_string(),
-        },
+        kind,
         resource,
         attributes: attributes(wire.attributes),
         links: wire.links.iter().map(|link| (hex(&link.trace_id), hex(&link.span_id))).collect(),

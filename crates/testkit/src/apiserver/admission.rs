@@ -1,14 +1,21 @@
 //! Admission: the namespace's life cycle, a test's webhook, the schema and quotas may reject or change a create before it
 //! reaches the store, in the order of the real server. A delete of a protected pod is rejected.
 
-use serde_json::{Value, json};
+use std::sync::LazyLock;
 
-use super::{
-    kinds::{Kind, NAMESPACES, PODS},
-    object, schema,
-    status::Status,
-    store::State,
-};
+use super::*;
+
+/// The CRDs of the custom resources, for their defaults.
+const CRDS: [&str; 2] = [
+    include_str!("../../../../config/crd/bases/app.example.com_podsets.yaml"),
+    include_str!("../../../../config/crd/bases/poc.test.domain_mycustomresources.yaml"),
+];
+
+static SCHEMAS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
+    let crds = CRDS.map(|file| serde_saphyr::from_str::<Value>(file).expect("YAML")["spec"].take());
+    let schema = |crd: &Value| crd["versions"][0]["schema"]["openAPIV3Schema"].clone();
+    crds.iter().map(|crd| (crd["names"]["kind"].as_str().expect("a kind").to_owned(), schema(crd))).collect()
+});
 
 impl State {
     /// Runs all checks that can reject a create before the name is looked up.
@@ -20,7 +27,6 @@ impl State {
             self.coverage.hit(action);
             webhook(new)?;
         }
-        validate_name(kind, new)?;
         validate(kind, new)?;
         self.admit_quota(kind, namespace, new)
     }
@@ -39,9 +45,7 @@ impl State {
         if *kind == NAMESPACES {
             return Ok(());
         }
-        let Some(stored) = self.get(&NAMESPACES, "", namespace) else {
-            return Err(Status::not_found(&NAMESPACES, namespace));
-        };
+        let stored = self.get(&NAMESPACES, "", namespace).ok_or_else(|| Status::not_found(&NAMESPACES, namespace))?;
         if object::phase(stored) == "Terminating" {
             return Err(Status::namespace_terminating(kind, object::name(new), namespace));
         }
@@ -66,34 +70,38 @@ impl State {
 pub fn set_defaults(kind: &'static Kind, object: &mut Value) {
     object["apiVersion"] = kind.api_version().into();
     object["kind"] = kind.kind.into();
-    schema::set_defaults(kind, object);
-    if *kind == PODS && object["spec"].is_object() {
-        let grace = &mut object["spec"]["terminationGracePeriodSeconds"];
-        if grace.is_null() {
-            *grace = json!(30);
+    if let Some(schema) = SCHEMAS.get(kind.kind) {
+        fill(schema, object);
+    }
+    if *kind == PODS && object["spec"].is_object() && object["spec"]["terminationGracePeriodSeconds"].is_null() {
+        object["spec"]["terminationGracePeriodSeconds"] = 30.into();
+    }
+}
+
+fn fill(schema: &Value, value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            let known = schema["properties"].as_object().into_iter().flatten();
+            for (name, schema) in known {
+                if let Some(default) = schema.get("default").filter(|_| !fields.contains_key(name)) {
+                    fields.insert(name.clone(), default.clone());
+                }
+                if let Some(value) = fields.get_mut(name) {
+                    fill(schema, value);
+                }
+            }
         }
+        Value::Array(items) => items.iter_mut().for_each(|item| fill(&schema["items"], item)),
+        _ => {}
     }
 }
 
-/// Rejects a pod without containers.
-pub fn validate(kind: &'static Kind, object: &Value) -> Result<(), Status> {
-    let name = object::name(object);
-    if *kind == PODS && object["spec"]["containers"].as_array().is_none_or(Vec::is_empty) {
-        let why = "Required value";
-        return Err(Status::invalid(kind, name, "spec.containers", "FieldValueRequired", why));
-    }
-    Ok(())
-}
-
-fn validate_name(kind: &'static Kind, new: &Value) -> Result<(), Status> {
+/// Rejects a wrong name, and a pod without containers.
+fn validate(kind: &'static Kind, new: &Value) -> Result<(), Status> {
     let name = object::name(new);
-    let label = |part: &str| {
-        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-        !part.is_empty()
-            && part.starts_with(inner)
-            && part.ends_with(inner)
-            && part.chars().all(|c| inner(c) || c == '-')
-    };
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let label =
+        |part: &str| part.starts_with(inner) && part.ends_with(inner) && part.chars().all(|c| inner(c) || c == '-');
     if name.len() > 253 || !name.split('.').all(label) {
         let why = format!(
             "Invalid value: \"{name}\": a lowercase RFC 1123 subdomain must consist of lower case \
@@ -102,6 +110,9 @@ fn validate_name(kind: &'static Kind, new: &Value) -> Result<(), Status> {
              '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
         );
         return Err(Status::invalid(kind, name, "metadata.name", "FieldValueInvalid", &why));
+    }
+    if *kind == PODS && new["spec"]["containers"].as_array().is_none_or(Vec::is_empty) {
+        return Err(Status::invalid(kind, name, "spec.containers", "FieldValueRequired", "Required value"));
     }
     Ok(())
 }

@@ -1,12 +1,7 @@
-//! Takes a request through the faults into the store, and its answer back to the client.
-//!
-//! The server handles each accepted request in a separate task, so a client that gives up does not
-//! stop it, as in the real server.
+//! Takes a request through the faults into the store, and its answer back to the client. Each accepted request has a task of its
+//! own, so a client that gives up does not stop it, as in the real server.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::atomic::Ordering;
 
 use futures::stream;
 use http::{Response, header};
@@ -18,18 +13,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout_at},
 };
 
-use super::{
-    ApiServer,
-    answer::Answer,
-    faults::{Cut, Fault, Rule},
-    feed::feed,
-    list::{former_pages, presented},
-    log::LoggedRequest,
-    request::{ApiRequest, Verb},
-    service::AnswerBody,
-    status::Status,
-    store::State,
-};
+use super::{feed::feed, list::former_pages, *};
 
 /// The time limit of the real server for a request that is not a watch.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -37,7 +21,29 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// After this many violations of the bound, the server executes no more requests.
 const RUNAWAY: usize = 20;
 
+/// The answer to a request.
+pub enum Answer {
+    /// An object, a list or a Status, with its code.
+    Json(u16, Value),
+    Watch(Opened),
+    NoSuchPath,
+}
+
+impl From<Status> for Answer {
+    fn from(status: Status) -> Self {
+        Self::Json(status.code, status.to_value())
+    }
+}
+
 impl Answer {
+    pub fn code(&self) -> u16 {
+        match self {
+            Self::Json(code, _) => *code,
+            Self::Watch(_) => 200,
+            Self::NoSuchPath => 404,
+        }
+    }
+
     /// The HTTP response of this server. A garbled one breaks off in the middle, unless it is a watch.
     pub fn into_response(self, server: &ApiServer, is_garbled: bool) -> Response<AnswerBody> {
         let code = self.code();
@@ -63,6 +69,23 @@ impl Answer {
             response = response.header(header::RETRY_AFTER, "1");
         }
         response.body(body).expect("its code and headers are valid")
+    }
+}
+
+/// While the quorum of the store is lost: the action that took it, and the waiting requests in order of arrival.
+#[derive(Default)]
+pub struct Quorum(pub Option<(&'static str, Vec<Pending>)>);
+
+pub struct Pending {
+    pub id: usize,
+    pub request: Arc<ApiRequest>,
+    pub answer: oneshot::Sender<Answer>,
+}
+
+impl Quorum {
+    /// Whether the quorum is lost. Kubelets and controllers then do nothing, and watches get no bookmarks.
+    pub fn is_lost(&self) -> bool {
+        self.0.is_some()
     }
 }
 
@@ -123,8 +146,7 @@ impl Handler {
         }
     }
 
-    /// Executes after this time. If the deadline comes first, answers with a timeout, and executes the request later
-    /// only if the server does not honour timeouts.
+    /// Executes after this time. After the deadline, it answers with a timeout, and executes only if timeouts are not honoured.
     async fn execute_after(&self, delay: Duration, reply: Option<Reply>) {
         let due = Instant::now() + delay;
         sleep_until(due.min(self.deadline)).await;
@@ -159,11 +181,14 @@ impl Handler {
         drop(reply.send(Ok(answer.into_response(&self.server, false))));
     }
 
-    /// Executes the request. While the store has no quorum, it waits, and answers with a timeout at the deadline.
+    /// Executes the request. While the store has no quorum, a read or a write waits, and is answered with a timeout at the
+    /// deadline. The API server serves a watch from its cache.
     async fn execute(&self) -> Answer {
         let waits = self.server.with(|state| {
-            let (answer, action) = state.quorum.wait(self.id, &self.request)?;
+            let (action, pending) = state.quorum.0.as_mut().filter(|_| self.request.verb != Verb::Watch)?;
             state.coverage.hit(action);
+            let (sender, answer) = oneshot::channel();
+            pending.push(Pending { id: self.id, request: Arc::clone(&self.request), answer: sender });
             Some(answer)
         });
         let Some(answer) = waits else { return self.server.execute(self.id, &self.request) };

@@ -1,26 +1,11 @@
 //! Controls faults and watches, and queries the log, the history and the promises. Changes no object.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rand::RngExt;
 use tokio::sync::Semaphore;
 
-use super::{
-    ApiServer,
-    faults::{Fault, Rule, WatchMode, WatchScope},
-    log::LoggedRequest,
-    quorum::{Pending, Quorum},
-    request::Verb,
-    select::Requests,
-    settings::Settings,
-    watcher::{Delivery, ModeInForce, Watcher},
-};
+use super::*;
 
 /// A fault rule that a test added. It stays in force until it is removed.
 pub struct FaultRule {
@@ -88,8 +73,7 @@ impl WatchControl {
         self.mode(WatchMode::Stall);
     }
 
-    /// Ends holds, delays and stalls of exactly this scope, and delivers held events. Watches that already stall stay
-    /// half-open.
+    /// Ends holds, delays and stalls of exactly this scope, and delivers held events. Half-open watches stay so.
     pub fn release(&self) {
         self.server.with(|state| {
             state.watches.modes.retain(|mode| mode.scope != self.scope);
@@ -157,8 +141,7 @@ impl ApiServer {
         WatchControl { server: self.clone(), scope: WatchScope::default() }
     }
 
-    /// Partitions a client from the server: its requests fail, and its watches stall. The returned rule ends only the
-    /// failures of requests. [`ApiServer::heal`] also ends the stall of new watches.
+    /// Makes a client's requests fail until the returned rule is removed, and its watches stall until [`ApiServer::heal`].
     pub fn partition(&self, instance: &str) -> FaultRule {
         self.watches().of(instance).stall();
         self.fault(Requests::all().from(instance), Fault::CutBefore)
@@ -213,8 +196,7 @@ impl ApiServer {
         self.requests(which).iter().filter(|entry| entry.took_effect()).count()
     }
 
-    /// Requests other than watches that arrived since `mark`, which a controller at rest must not send.
-    /// `mark` is the result of an earlier [`ApiServer::mark`].
+    /// Requests other than watches since an [`ApiServer::mark`]. A controller at rest sends none.
     pub fn requests_since(&self, mark: usize) -> Vec<LoggedRequest> {
         let all = self.requests(&Requests::all());
         all.into_iter().skip(mark).filter(|entry| entry.request.verb != Verb::Watch).collect()

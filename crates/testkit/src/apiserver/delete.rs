@@ -1,16 +1,6 @@
 //! DELETE: preconditions, grace, finalizers, and what the client gets back.
 
-use std::sync::Arc;
-
-use serde_json::{Value, json};
-
-use super::{
-    kinds::{Kind, NAMESPACES, PODS},
-    object,
-    request::ApiRequest,
-    status::Status,
-    store::State,
-};
+use super::*;
 
 /// The finalizer behind propagation policy Orphan.
 pub const ORPHAN: &str = "orphan";
@@ -19,6 +9,7 @@ pub const FOREGROUND: &str = "foregroundDeletion";
 
 /// Checks the preconditions of a DELETE.
 fn check(options: &Value, stored: &Value) -> Result<(), Status> {
+    let kind = Kind::of(stored);
     for (field, called, cause) in
         [("uid", "UID", "deleted and then recreated"), ("resourceVersion", "ResourceVersion", "modified")]
     {
@@ -27,7 +18,7 @@ fn check(options: &Value, stored: &Value) -> Result<(), Status> {
             let why = format!(
                 "the {called} in the precondition ({wanted}) does not match the {called} in record ({held}). The object might have been {cause}"
             );
-            return Err(Status::precondition(Kind::of(stored), object::name(stored), &why));
+            return Err(Status::conflict(kind, kind.kind, object::name(stored), &why));
         }
     }
     Ok(())
@@ -46,23 +37,14 @@ impl State {
             let mut details = Status::about(kind, kind.plural, &request.name);
             details["uid"] = object::uid(&stored).into();
             return Ok(json!({
-                "kind": "Status",
-                "apiVersion": "v1",
-                "metadata": {},
-                "status": "Success",
-                "details": details,
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
             }));
         }
         Ok((*last).clone())
     }
 
     /// Deletes an object as for a client that sends these DeleteOptions. Returns its last or its new state.
-    pub(super) fn delete_object(
-        &mut self,
-        stored: &Arc<Value>,
-        options: &Value,
-        by: &str,
-    ) -> Result<Arc<Value>, Status> {
+    pub(super) fn delete_object(&mut self, stored: &Arc<Value>, options: &Value, by: &str) -> Stored {
         let kind = Kind::of(stored);
         check(options, stored)?;
         if *kind == NAMESPACES {

@@ -1,5 +1,4 @@
-//! Faults: rules that a test adds and removes, for requests and for watches. This file decides which
-//! rule hits which request; `carry.rs` and `watch.rs` apply it.
+//! Faults: rules that a test adds and removes, for requests and for watches. `carry.rs` and `watch.rs` apply them.
 
 use std::{collections::BTreeMap, sync::atomic::AtomicUsize, time::Duration};
 

@@ -1,7 +1,4 @@
-//! The server's task that sends a watch to its client: the queued events when they are due, and bookmarks in between, until
-//! the watch times out or the client is gone.
-
-use std::time::Duration;
+//! The task that sends a watch to its client: queued events when they are due, and bookmarks, until either side ends it.
 
 use hyper::body::Bytes;
 use tokio::{
@@ -9,16 +6,11 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
-use super::{
-    ApiServer,
-    faults::Cut,
-    watcher::{Delivery, Opened},
-};
+use super::*;
 
 /// How often a watch gets a bookmark.
 const BOOKMARKS: Duration = Duration::from_secs(60);
 
-/// Sends the events of a watch to the client until one of the two ends.
 pub async fn feed(server: ApiServer, mut opened: Opened, stream: mpsc::UnboundedSender<Result<Bytes, Cut>>) {
     let end = Instant::now() + opened.timeout;
     let mut bookmarks = interval(BOOKMARKS);
@@ -48,10 +40,10 @@ pub async fn feed(server: ApiServer, mut opened: Opened, stream: mpsc::Unbounded
             server.with(|state| state.coverage.held_up(&opened.client));
             opened.ice.melted().await;
         }
-        let sent = match delivery {
+        // Sending fails only if the client is already gone.
+        match delivery {
             None | Some(Delivery::End) => break,
             Some(Delivery::Cut) => {
-                // Fails only if the client is already gone.
                 let _ = stream.send(Err(Cut));
                 break;
             }
@@ -62,11 +54,8 @@ pub async fn feed(server: ApiServer, mut opened: Opened, stream: mpsc::Unbounded
                         state.observers.deletes.received(&opened.client, &event.object, is_gone, at);
                     });
                 }
-                stream.send(Ok(event.line().into()))
+                let _ = stream.send(Ok(event.line().into()));
             }
-        };
-        if sent.is_err() {
-            break;
         }
     }
     server.with(|state| state.watches.open.remove(&opened.id));

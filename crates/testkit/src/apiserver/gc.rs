@@ -1,17 +1,8 @@
 //! The garbage collector and the namespace controller. Both act after a delay. They delete and update objects like any
 //! client, through [`State::delete_object`] and [`State::replace`].
 
-use std::sync::Arc;
-
-use serde_json::Value;
-
-use super::{
-    change::{Change, EventType},
-    delete::{FOREGROUND, ORPHAN},
-    kinds::NAMESPACES,
-    object,
-    store::State,
-};
+use super::delete::{FOREGROUND, ORPHAN};
+use super::*;
 
 const COLLECTOR: &str = "garbage-collector";
 const NAMESPACE_CONTROLLER: &str = "namespace-controller";
@@ -89,23 +80,17 @@ impl State {
         let mut orphan = dependent.clone();
         let left = object::owners(dependent).iter().filter(|r| r["uid"] != owner);
         orphan["metadata"]["ownerReferences"] = left.cloned().collect();
-        self.update(dependent, orphan);
+        self.replace("", dependent, orphan, COLLECTOR);
     }
 
     fn drop_finalizer(&mut self, owner: &Value, finalizer: &str) {
         let mut new = owner.clone();
         let left = object::finalizers(owner).into_iter().filter(|f| *f != finalizer);
         new["metadata"]["finalizers"] = left.collect();
-        self.update(owner, new);
+        self.replace("", owner, new, COLLECTOR);
     }
 
-    fn update(&mut self, stored: &Value, new: Value) {
-        let updated = self.replace("", stored, new, COLLECTOR);
-        debug_assert!(updated.is_ok(), "an update of metadata is never rejected");
-    }
-
-    /// Deletes all objects in a terminating namespace, repeatedly until it is empty, and then the
-    /// namespace.
+    /// Deletes all objects in a terminating namespace, repeatedly until it is empty, and then the namespace.
     pub(super) fn drain_namespace(&mut self, name: &str) {
         let inside: Vec<Arc<Value>> =
             self.objects.iter().filter(|(key, _)| key.1 == name).map(|(_, o)| Arc::clone(o)).collect();
@@ -124,8 +109,7 @@ impl State {
     fn delete_as(&mut self, by: &str, stored: &Arc<Value>) {
         // An earlier delete of the same pass may have removed it.
         if self.by_uid(object::uid(stored)).is_some() {
-            let deleted = self.delete_object(stored, &Value::Null, by);
-            debug_assert!(deleted.is_ok(), "a delete without preconditions is never rejected");
+            self.delete_object(stored, &Value::Null, by).expect("a delete without preconditions is never rejected");
         }
     }
 }

@@ -7,9 +7,8 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-/// Holds back what a client sends, and in a whole freeze also what it receives. During a freeze, the client's clock stops,
-/// but tokio's timers do not. A client that compares events with its clock, such as a standby, therefore needs a whole
-/// freeze.
+/// Holds back what a client sends, and in a whole freeze also what it receives. The client's clock stops, but tokio's timers do
+/// not, so a client that compares events with its clock, such as a standby, needs a whole freeze.
 #[derive(Clone, Debug, Default)]
 pub struct Ice(Arc<Mutex<Option<Frozen>>>);
 

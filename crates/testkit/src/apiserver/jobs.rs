@@ -1,38 +1,36 @@
-//! The jobs of the scheduler, the kubelets, the garbage collector and the namespace controller: one queue,
-//! ordered by time. One task runs them.
-
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+//! The jobs of the scheduler, the kubelets and the cluster's controllers: one queue, ordered by time. One task runs them.
 
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
 };
 
-use super::ApiServer;
+use super::*;
+
+/// A step of one of the cluster's controllers. It gets the UID of its object (or the name of its namespace): an object that
+/// is recreated under the same name is a different one.
+type Job = Box<dyn FnOnce(&mut State, &str) + Send>;
 
 /// Pending jobs with the UIDs that they get, by time and then by order of arrival.
-pub struct Jobs<J> {
-    queue: BTreeMap<(Instant, u64), (String, J)>,
+#[derive(Default)]
+pub struct Jobs {
+    queue: BTreeMap<(Instant, u64), (String, Job)>,
     sequence: u64,
     /// Notified when a job is added.
     pub wake: Arc<Notify>,
 }
 
-impl<J> Default for Jobs<J> {
-    fn default() -> Self {
-        Self { queue: BTreeMap::new(), sequence: 0, wake: Arc::default() }
-    }
-}
-
-impl<J> Jobs<J> {
-    pub fn push(&mut self, delay: Duration, uid: &str, job: J) {
-        self.sequence += 1;
-        self.queue.insert((Instant::now() + delay, self.sequence), (uid.to_owned(), job));
-        self.wake.notify_one();
+impl State {
+    /// Queues a job for this UID.
+    pub(super) fn after(&mut self, delay: Duration, uid: &str, job: impl FnOnce(&mut Self, &str) + Send + 'static) {
+        let Jobs { queue, sequence, wake } = &mut self.jobs;
+        *sequence += 1;
+        queue.insert((Instant::now() + delay, *sequence), (uid.to_owned(), Box::new(job)));
+        wake.notify_one();
     }
 
-    fn pop_due(&mut self) -> Option<(String, J)> {
-        let entry = self.queue.first_entry()?;
+    fn due_job(&mut self) -> Option<(String, Job)> {
+        let entry = self.jobs.queue.first_entry()?;
         (entry.key().0 <= Instant::now()).then(|| entry.remove())
     }
 }
@@ -44,7 +42,7 @@ pub async fn drive(server: ApiServer) {
             if state.quorum.is_lost() {
                 return None;
             }
-            while let Some((uid, job)) = state.jobs.pop_due() {
+            while let Some((uid, job)) = state.due_job() {
                 job(state, &uid);
             }
             state.jobs.queue.keys().next().map(|(at, _)| *at)

@@ -27,8 +27,6 @@ pub static REVISIONS: Kind = built_in("apps", "ControllerRevision", "controllerr
 pub static TOKEN_REVIEWS: Kind = built_in("authentication.k8s.io", "TokenReview", "tokenreviews", true);
 /// Requests to authorize a user. They are answered, not stored.
 pub static ACCESS_REVIEWS: Kind = built_in("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", true);
-/// The parameters of a PATCH, which is no resource of its own.
-pub static PATCH_OPTIONS: Kind = built_in("meta.k8s.io", "PatchOptions", "patchoptions", false);
 pub static PODSETS: Kind = custom("app.example.com", "v1alpha1", "PodSet", "podsets");
 pub static MYCUSTOMRESOURCES: Kind = custom("poc.test.domain", "v1", "MyCustomResource", "mycustomresources");
 

@@ -1,16 +1,6 @@
-//! The scheduler and the kubelets. They run each stored pod by a script that the test chooses, and
-//! read and write pods through the store, as `scheduler` and `kubelet`.
+//! The scheduler and the kubelets. They run each stored pod by a script that the test chooses.
 
-use std::{sync::Arc, time::Duration};
-
-use serde_json::{Value, json};
-
-use super::{
-    change::{Change, EventType},
-    kinds::PODS,
-    object,
-    store::State,
-};
+use super::*;
 
 const NODES: u64 = 3;
 
@@ -27,7 +17,7 @@ impl State {
             return;
         }
         let pod = &change.object;
-        let script = (self.kubelet.choose_script)(pod);
+        let script = (self.settings.choose_script)(pod);
         let was_terminating = change.before.as_ref().is_some_and(|before| object::is_terminating(before));
         let is_ending = object::is_terminating(pod) && !was_terminating && !pod["spec"]["nodeName"].is_null();
         let (delay, job): (_, fn(&mut State, &str)) = match change.event {
@@ -42,7 +32,7 @@ impl State {
     /// The scheduler binds the pod to a node.
     fn bind(&mut self, uid: &str) {
         let now = self.clock.rfc3339();
-        let node = format!("node-{}", self.kubelet.bound % NODES);
+        let node = format!("node-{}", self.bound % NODES);
         // The API server rejects the binding of a pod that is being deleted.
         if self.by_uid(uid).is_some_and(|pod| object::is_terminating(pod)) {
             return;
@@ -52,7 +42,7 @@ impl State {
             object::set_condition(pod, pod_condition("PodScheduled", "True", &now));
         });
         if bound.is_some() {
-            self.kubelet.bound += 1;
+            self.bound += 1;
             self.after(STARTS_IN, uid, State::run_pod);
         }
     }
@@ -61,7 +51,7 @@ impl State {
     fn run_pod(&mut self, uid: &str) {
         let now = self.clock.rfc3339();
         let Some(pod) = self.by_uid(uid).cloned() else { return };
-        let script = (self.kubelet.choose_script)(&pod);
+        let script = (self.settings.choose_script)(&pod);
         let ready = script.ready_after == Some(Duration::ZERO) && !object::has_broken_image(&pod);
         let running = self.change_pod(uid, KUBELET, |pod| {
             pod["status"]["phase"] = "Running".into();
@@ -108,8 +98,8 @@ impl State {
     /// The kubelet removes a terminating pod: a delete with grace period 0, like a real kubelet.
     fn remove_pod(&mut self, uid: &str) {
         let Some(pod) = self.by_uid(uid).cloned().filter(|pod| object::is_terminating(pod)) else { return };
-        let deleted = self.delete_object(&pod, &json!({ "gracePeriodSeconds": 0 }), KUBELET);
-        debug_assert!(deleted.is_ok(), "a delete without preconditions is never rejected");
+        let options = json!({ "gracePeriodSeconds": 0 });
+        self.delete_object(&pod, &options, KUBELET).expect("a delete without preconditions is never rejected");
     }
 
     /// Changes a stored pod. Returns none if it is gone or has finished.
@@ -132,13 +122,8 @@ fn pod_condition(kind: &str, status: &str, now: &str) -> Value {
 fn report(pod: &mut Value, ready: bool, state: &Value, now: &str) {
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
     let statuses = containers.map(|container| {
-        json!({
-            "name": container["name"],
-            "image": container["image"],
-            "ready": ready,
-            "restartCount": 0,
-            "state": state,
-        })
+        let (name, image) = (&container["name"], &container["image"]);
+        json!({ "name": name, "image": image, "ready": ready, "restartCount": 0, "state": state })
     });
     pod["status"]["containerStatuses"] = statuses.collect();
     let status = if ready { "True" } else { "False" };

@@ -1,10 +1,6 @@
-//! Lists and their pages, selectors, and how objects are presented.
+//! GET and LIST: consistent reads of the store, paginated lists at one resourceVersion, and selectors.
 
-use std::sync::Arc;
-
-use serde_json::{Value, json};
-
-use super::{kinds::Kind, object, request::ApiRequest, status::Status};
+use super::*;
 
 /// A list. All its pages show one resourceVersion.
 pub struct List {
@@ -12,8 +8,47 @@ pub struct List {
     pub objects: Vec<Arc<Value>>,
 }
 
+impl State {
+    pub(super) fn read(&self, request: &ApiRequest) -> Result<Value, Status> {
+        Ok(presented(&*self.stored(request)?, request.metadata_only()))
+    }
+
+    pub(super) fn list(&mut self, request: &ApiRequest) -> Result<Value, Status> {
+        let (kind, token) = (request.kind, request.query("continue"));
+        let (number, from) = if token.is_empty() {
+            let selector = Selector::of(request)?;
+            let objects = self.of_kind(kind, &request.namespace).filter(|object| selector.matches(object));
+            let list = List { version: self.resource_version, objects: objects.cloned().collect() };
+            self.lists.push(list);
+            (self.lists.len() - 1, 0)
+        } else {
+            let invalid = "invalid continue token: continue key is not valid: not made here";
+            continued(&self.lists, token).ok_or_else(|| Status::bad_request(invalid))?
+        };
+        let List { version, objects } = &self.lists[number];
+        let limit = request.query("limit").parse().unwrap_or(0).min(self.settings.page);
+        let to = if limit > 0 { objects.len().min(from + limit) } else { objects.len() };
+        let mut metadata = json!({ "resourceVersion": version.to_string() });
+        if to < objects.len() {
+            metadata["continue"] = format!("{number}/{to}").into();
+            if request.query("labelSelector").is_empty() && request.query("fieldSelector").is_empty() {
+                metadata["remainingItemCount"] = (objects.len() - to).into();
+            }
+        }
+        let mut items: Vec<Value> =
+            objects[from..to].iter().map(|object| presented(object, request.metadata_only())).collect();
+        if !kind.custom && !request.metadata_only() {
+            // Real lists of built-in kinds have these fields only in the list itself.
+            let fields = items.iter_mut().filter_map(Value::as_object_mut);
+            fields.for_each(|fields| fields.retain(|field, _| field != "apiVersion" && field != "kind"));
+        }
+        let (kind, api_version) = shown_as(kind, request.metadata_only());
+        Ok(json!({ "kind": format!("{kind}List"), "apiVersion": api_version, "metadata": metadata, "items": items }))
+    }
+}
+
 /// The number of the list that a token continues, and how many of its objects were on the pages before.
-pub fn continued(lists: &[List], token: &str) -> Option<(usize, usize)> {
+fn continued(lists: &[List], token: &str) -> Option<(usize, usize)> {
     let (number, from) = token.split_once('/')?;
     let (number, from): (usize, usize) = (number.parse().ok()?, from.parse().ok()?);
     (from <= lists.get(number)?.objects.len()).then_some((number, from))
@@ -62,11 +97,7 @@ pub fn presented(object: &Value, metadata_only: bool) -> Value {
     if !metadata_only {
         return object.clone();
     }
-    json!({
-        "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": object["metadata"],
-    })
+    json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"] })
 }
 
 /// Kind and apiVersion of an object, or of its metadata alone.

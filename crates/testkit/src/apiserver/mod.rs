@@ -1,18 +1,14 @@
 //! The simulated API server, in the process of the test. [`ApiServer::client`] returns a [`kube::Client`] for it.
 //!
-//! It matches kube-apiserver in everything that the operator can observe: resourceVersions and
-//! preconditions, selectors, watches, graceful deletion, server-side apply of a status, admission,
-//! garbage collection, a scheduler and kubelets. On demand it injects the faults of networks and busy
-//! servers. Everything runs on one thread and on tokio's clock, so with a paused clock a seed
-//! determines the run, on virtual time.
+//! It matches kube-apiserver in everything that the operator can observe: resourceVersions and preconditions, selectors, watches,
+//! graceful deletion, server-side apply of a status, admission, garbage collection, a scheduler and kubelets. On demand it injects
+//! the faults of networks and busy servers. Everything runs on one thread and on tokio's clock. If that is paused, a seed
+//! determines the run.
 //!
-//! Each file begins with what it does. Tests control the server through `users`, `surroundings`, `control` and `settings`, and read
-//! it through `views`.
+//! Tests control the server through `users`, `control` and `settings`, and read it through `views`.
 
 mod admission;
-mod answer;
 mod carry;
-mod change;
 mod clock;
 mod control;
 mod delete;
@@ -24,30 +20,40 @@ mod jobs;
 mod kinds;
 mod kubelet;
 mod list;
-mod log;
 mod observers;
-mod quorum;
-mod read;
 mod request;
-mod schema;
 mod select;
 mod service;
 mod settings;
 mod status;
 mod store;
-mod surroundings;
 mod users;
 mod views;
 mod watch;
-mod watcher;
 mod write;
 
-use std::sync::{Arc, Mutex, TryLockError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, TryLockError},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
 
 pub use crate::object;
 
+use self::{
+    carry::{Answer, Pending, Quorum},
+    faults::{Rule, WatchMode, WatchScope},
+    kinds::{EVENTS, Kind},
+    list::presented,
+    request::{ApiRequest, LoggedRequest},
+    settings::Settings,
+    store::Change,
+    watch::{Delivery, ModeInForce, Opened, Watcher},
+    write::Stored,
+};
 pub use self::{
-    change::EventType,
     control::{FaultRule, WatchControl},
     faults::{Cut, Fault},
     ice::Ice,
@@ -58,12 +64,11 @@ pub use self::{
     service::{AnswerBody, Connection},
     settings::PodScript,
     status::Status,
-    store::State,
+    store::{EventType, State},
     users::{LABEL, pod},
 };
 
-/// An API server; clones are the same server. The first one fails the test when it is dropped, if a promise was broken and the test has
-/// not read it with [`ApiServer::violations`].
+/// An API server; clones are the same server. When the first one is dropped, a violation that the test has not read fails the test.
 pub struct ApiServer {
     state: Arc<Mutex<State>>,
     is_first: bool,

@@ -1,14 +1,11 @@
-//! Parses an HTTP request. Changes nothing.
-
-use std::{collections::BTreeMap, time::Duration};
+//! Parses an HTTP request. Its entry in the log has its outcome in the store and the answer, which a fault can make different.
 
 use http::{HeaderMap, Method, Request, header};
 use http_body_util::BodyExt as _;
 use jiff::SignedDuration;
 use kube::client::Body;
-use serde_json::Value;
 
-use super::{kinds::Kind, object, status::Status};
+use super::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
@@ -46,8 +43,7 @@ pub struct ApiRequest {
 }
 
 impl ApiRequest {
-    /// Parses a request of the client called `instance`. An error is the answer to the client; without a
-    /// Status, the path does not exist.
+    /// Parses a request of the client called `instance`. An error is the answer; without a Status, the path does not exist.
     pub async fn read(instance: &str, request: Request<Body>) -> Result<Self, Option<Status>> {
         let (parts, body) = request.into_parts();
         let bytes = body.collect().await.map_err(|error| Status::bad_request(error.to_string()))?.to_bytes();
@@ -132,5 +128,32 @@ fn verb(method: &Method, collection: bool, watch: bool) -> Option<Verb> {
         ("PATCH", false) => Some(Verb::Patch),
         ("DELETE", false) => Some(Verb::Delete),
         _ => None,
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct LoggedRequest {
+    pub at: Duration,
+    pub request: Arc<ApiRequest>,
+    pub fault: Option<Fault>,
+    /// When it was executed; none if it was not (yet).
+    pub executed_at: Option<Duration>,
+    /// HTTP status code of its execution.
+    pub outcome: Option<u16>,
+    /// HTTP status code that was sent to the client; none if there was no answer (yet).
+    pub answered: Option<u16>,
+}
+
+impl LoggedRequest {
+    pub fn took_effect(&self) -> bool {
+        self.outcome.is_some_and(|code| code < 300)
+    }
+
+    pub fn line(&self) -> String {
+        let code = |code: Option<u16>| code.map_or("-".to_owned(), |c| c.to_string());
+        let ApiRequest { instance, verb, path, .. } = &*self.request;
+        let fault = self.fault.as_ref().map(|fault| format!("{fault:?}")).unwrap_or_default();
+        let (at, outcome, answered) = (self.at.as_secs_f64(), code(self.outcome), code(self.answered));
+        format!("{at:>10.3}s {instance} {verb:?} {path} [{fault}] outcome {outcome} answered {answered}")
     }
 }

@@ -1,8 +1,6 @@
 //! Selects requests, for faults and for queries of the log.
 
-use std::sync::Arc;
-
-use super::request::{ApiRequest, Verb};
+use super::*;
 
 type Predicate = Arc<dyn Fn(&ApiRequest) -> bool + Send + Sync>;
 

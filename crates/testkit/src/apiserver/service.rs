@@ -1,7 +1,5 @@
 //! A client's connection. `carry.rs` handles the requests.
 
-use std::sync::Arc;
-
 use http::{Request, Response};
 use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
 use hyper::{
@@ -13,7 +11,7 @@ use kube::client::Body;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, duplex};
 use tokio_util::sync::CancellationToken;
 
-use super::{ApiServer, answer::Answer, faults::Cut, request::ApiRequest};
+use super::*;
 
 /// The body of an answer: one frame, or a frame for each event of a watch.
 pub type AnswerBody = UnsyncBoxBody<Bytes, Cut>;

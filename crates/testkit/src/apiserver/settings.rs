@@ -1,16 +1,9 @@
-//! Settings of the cluster: latencies, limits, quotas, webhooks and the lives of pods.
+//! Settings of the cluster: latencies, limits, quotas, webhooks and the lives of pods. Tests set them.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::BTreeSet;
 
-use serde_json::Value;
+use super::*;
 
-use super::status::Status;
-
-#[derive(Clone, Debug)]
 pub struct Settings {
     /// From the sending of a request to its execution.
     pub request_latency: Duration,
@@ -26,6 +19,8 @@ pub struct Settings {
     pub page: usize,
     /// Resources without an installed CRD.
     pub unserved: BTreeSet<&'static str>,
+    /// Chooses the script of each pod, at each of its steps.
+    pub choose_script: ChooseScript,
 }
 
 impl Default for Settings {
@@ -38,6 +33,7 @@ impl Default for Settings {
             honour_timeout: true,
             page: usize::MAX,
             unserved: BTreeSet::new(),
+            choose_script: Arc::new(|_| PodScript::default()),
         }
     }
 }
@@ -100,15 +96,76 @@ impl PodScript {
 
 pub type ChooseScript = Arc<dyn Fn(&Value) -> PodScript + Send + Sync>;
 
-pub struct Kubelet {
-    /// Chooses the script of each pod, at each of its steps.
-    pub choose_script: ChooseScript,
-    /// How many pods were bound so far. Binding is round robin.
-    pub bound: u64,
-}
+impl ApiServer {
+    /// Sets the script of all pods, from their next step on.
+    pub fn set_pod_script(&self, script: PodScript) {
+        self.choose_pod_scripts(move |_| script.clone());
+    }
 
-impl Default for Kubelet {
-    fn default() -> Self {
-        Self { choose_script: Arc::new(|_| PodScript::default()), bound: 0 }
+    pub fn choose_pod_scripts(&self, choose_script: impl Fn(&Value) -> PodScript + Send + Sync + 'static) {
+        self.with(|state| state.settings.choose_script = Arc::new(choose_script));
+    }
+
+    pub fn fail_pod(&self, namespace: &str, name: &str) {
+        self.with_pod(namespace, name, |state, uid| state.finish_pod(uid, false));
+    }
+
+    pub fn succeed_pod(&self, namespace: &str, name: &str) {
+        self.with_pod(namespace, name, |state, uid| state.finish_pod(uid, true));
+    }
+
+    fn with_pod(&self, namespace: &str, name: &str, act: impl FnOnce(&mut State, &str)) {
+        self.with(|state| {
+            let pod = state.expect(&PODS, namespace, name);
+            act(state, object::uid(&pod));
+        });
+    }
+
+    /// Makes a failed pod run again, which no real kubelet should do.
+    pub fn run_again(&self, namespace: &str, name: &str) {
+        self.with(|state| {
+            let mut pod = (*state.expect(&PODS, namespace, name)).clone();
+            pod["status"]["phase"] = "Running".into();
+            state.put(pod.clone(), "kubelet");
+            state.set_ready(object::uid(&pod), true);
+        });
+    }
+
+    pub fn set_ready(&self, namespace: &str, name: &str, ready: bool) {
+        self.with_pod(namespace, name, |state, uid| state.set_ready(uid, ready));
+    }
+
+    pub fn set_quota(&self, namespace: &str, pods: usize) {
+        self.with(|state| state.admission.quotas.insert(namespace.to_owned(), (pods, state.coverage.place_fault())));
+    }
+
+    pub fn lift_quota(&self, namespace: &str) {
+        self.with(|state| {
+            state.coverage.place_fault();
+            state.admission.quotas.remove(namespace);
+        });
+    }
+
+    pub fn set_webhook(&self, webhook: impl Fn(&mut Value) -> Result<(), Status> + Send + Sync + 'static) {
+        self.with(|state| state.admission.webhook = Some((Arc::new(webhook), state.coverage.place_fault())));
+    }
+
+    pub fn change_new_pods(&self, change: impl Fn(&mut Value) + Send + Sync + 'static) {
+        self.set_webhook(move |pod| {
+            change(pod);
+            Ok(())
+        });
+    }
+
+    /// Rejects each delete of a pod while the pod is live.
+    pub fn protect_pod(&self, namespace: &str, name: &str) {
+        self.with(|state| {
+            let (pod, action) = (state.expect(&PODS, namespace, name), state.coverage.place_fault());
+            state.admission.protected.insert(object::uid(&pod).to_owned(), action);
+        });
+    }
+
+    pub fn lift_webhook(&self) {
+        self.with(|state| state.admission.webhook = None);
     }
 }

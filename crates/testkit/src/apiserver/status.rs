@@ -1,9 +1,6 @@
-//! Error responses, in the words of kube-apiserver 1.36 (`apimachinery/pkg/api/errors`). A client decides
-//! by code, reason and causes, and shows the message to users.
+//! Error responses, in the words of kube-apiserver 1.36 (`apimachinery/pkg/api/errors`).
 
-use serde_json::{Value, json};
-
-use super::kinds::{Kind, PATCH_OPTIONS};
+use super::*;
 
 /// A `meta/v1` Status of a failure.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,10 +35,7 @@ impl Status {
 
     /// The details about an object. `called` is its kind or its resource: the real server is not consistent.
     pub fn about(kind: &Kind, called: &str, name: &str) -> Value {
-        let mut details = json!({ "kind": called });
-        if !name.is_empty() {
-            details["name"] = name.into();
-        }
+        let mut details = json!({ "kind": called, "name": name });
         if !kind.group.is_empty() {
             details["group"] = kind.group.into();
         }
@@ -53,8 +47,7 @@ impl Status {
         Self::new(404, "NotFound", message, Self::about(kind, kind.plural, name))
     }
 
-    /// 409: the name is taken. With `generateName` in the object, the message of the real server says that it
-    /// could not generate a name.
+    /// 409: the name is taken. It is `generated` if the object has a `generateName`, even if the client chose the name.
     pub fn already_exists(kind: &Kind, name: &str, generated: bool, terminating: bool) -> Self {
         let mut message = format!("{} \"{name}\" already exists", kind.qualified(kind.plural));
         let mut details = Self::about(kind, kind.plural, name);
@@ -68,7 +61,8 @@ impl Status {
         Self::new(409, "AlreadyExists", message, details)
     }
 
-    fn conflict(kind: &Kind, called: &str, name: &str, why: &str) -> Self {
+    /// 409, also for a precondition of a delete that does not hold: there the real server calls the object by its kind.
+    pub fn conflict(kind: &Kind, called: &str, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified(called));
         Self::new(409, "Conflict", message, Self::about(kind, called, name))
     }
@@ -79,22 +73,12 @@ impl Status {
         Self::conflict(kind, kind.plural, name, why)
     }
 
-    /// 409: a precondition of a delete does not hold. Here the real server names the kind.
-    pub fn precondition(kind: &Kind, name: &str, why: &str) -> Self {
-        Self::conflict(kind, kind.kind, name, why)
-    }
-
     /// 422: one field is wrong. `cause` is the reason of that field's entry in `details.causes`.
     pub fn invalid(kind: &Kind, name: &str, field: &str, cause: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is invalid: {field}: {why}", kind.qualified(kind.kind));
         let mut details = Self::about(kind, kind.kind, name);
         details["causes"] = json!([{ "reason": cause, "message": why, "field": field }]);
         Self::new(422, "Invalid", message, details)
-    }
-
-    pub fn no_field_manager() -> Self {
-        let why = "Required value: is required for apply patch";
-        Self::invalid(&PATCH_OPTIONS, "", "fieldManager", "FieldValueRequired", why)
     }
 
     pub fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
@@ -122,13 +106,6 @@ impl Status {
         Self::new(410, "Expired", message.into(), Value::Null)
     }
 
-    /// 415: an unknown patch type. Unlike the real server, this one does not support JSON patches.
-    pub fn unsupported_media_type() -> Self {
-        let message = "the body of the request was in an unknown format - accepted media types include: \
-                       application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
-        Self::new(415, "UnsupportedMediaType", message.to_owned(), Value::Null)
-    }
-
     /// 504: the deadline of the request passed before it was executed.
     pub fn timeout() -> Self {
         let message = "Timeout: request did not complete within requested timeout - context deadline exceeded";
@@ -137,13 +114,8 @@ impl Status {
 
     pub fn to_value(&self) -> Value {
         let mut value = json!({
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": self.message,
-            "reason": self.reason,
-            "code": self.code,
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason, "code": self.code,
         });
         if !self.details.is_null() {
             value["details"] = self.details.clone();

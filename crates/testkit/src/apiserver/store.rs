@@ -1,35 +1,62 @@
-//! The store: objects, one resourceVersion for all of them, and the history of every change.
-//!
-//! All changes go through [`State::put`] and [`State::remove`], which notify the observers, the watches,
-//! the kubelet and the garbage collector. The store knows no requests and no verbs.
+//! The store: objects, one resourceVersion for all of them, and the history of every change. All changes go through
+//! [`State::put`] and [`State::remove`], which notify the observers, the watches, the kubelet and the garbage collector.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::fmt;
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use serde_json::{Value, json};
 use tokio::sync::watch::Sender;
 
 use super::{
-    change::{Change, EventType},
     clock::Clock,
-    faults::{Coverage, Listener, Rule},
+    faults::{Coverage, Listener},
     jobs::Jobs,
-    kinds::{Kind, NAMESPACES},
     list::List,
-    log::LoggedRequest,
-    object,
     observers::Observers,
-    quorum::Quorum,
-    settings::{Admission, Kubelet, Settings},
-    watcher::Watches,
+    settings::Admission,
+    watch::Watches,
+    *,
 };
 
 /// The key of an object: resource, namespace, name.
 pub type Key = (&'static str, String, String);
 
-/// A step of one of the cluster's controllers. It gets the UID of its object (or the name of its namespace): an object that
-/// is recreated under the same name is a different one.
-type Job = Box<dyn FnOnce(&mut State, &str) + Send>;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventType {
+    Added,
+    Modified,
+    Deleted,
+}
+
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Time since the server started.
+    pub at: Duration,
+    pub resource_version: u64,
+    pub event: EventType,
+    pub kind: &'static Kind,
+    /// The object after the change. For a deletion: its last state, with the new resourceVersion.
+    pub object: Arc<Value>,
+    pub before: Option<Arc<Value>>,
+    /// The author: a client's name, `user`, `kubelet`, `garbage-collector`, ….
+    pub by: String,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, resource_version: version, event, kind: Kind { kind, .. }, object, by, .. } = self;
+        let (at, namespace, name) = (at.as_secs_f64(), object::namespace(object), object::name(object));
+        write!(f, "{at:>10.3}s rv {version} {event:?} {kind} {namespace}/{name} by {by}")?;
+        if *self.kind == PODSETS {
+            let (generation, replicas) = (object::generation(object), &object["spec"]["replicas"]);
+            write!(f, " (generation {generation}, replicas {replicas}, observed ")?;
+            write!(f, "{})", object["status"]["observedGeneration"])?;
+        } else if *self.kind == PODS {
+            let terminating = if object::is_terminating(object) { ", terminating" } else { "" };
+            write!(f, " ({}{terminating})", object::phase(object))?;
+        }
+        Ok(())
+    }
+}
 
 pub struct State {
     pub clock: Clock,
@@ -49,9 +76,10 @@ pub struct State {
     pub coverage: Coverage,
     pub quorum: Quorum,
     pub log: Vec<LoggedRequest>,
-    pub jobs: Jobs<Job>,
+    pub jobs: Jobs,
     pub admission: Admission,
-    pub kubelet: Kubelet,
+    /// How many pods were bound to a node so far. Binding is round robin.
+    pub bound: u64,
     pub observers: Observers,
 }
 
@@ -77,7 +105,7 @@ impl State {
             log: Vec::new(),
             jobs: Jobs::default(),
             admission: Admission::default(),
-            kubelet: Kubelet::default(),
+            bound: 0,
             observers: Observers::default(),
         };
         for namespace in ["default", "kube-system"] {
@@ -91,14 +119,7 @@ impl State {
             return;
         }
         let namespace = json!({ "metadata": { "name": name } });
-        if let Err(status) = self.create_object(&NAMESPACES, "", namespace, "user", false) {
-            panic!("the namespace was rejected: {}", status.message);
-        }
-    }
-
-    /// Queues a job for this UID.
-    pub(super) fn after(&mut self, delay: Duration, uid: &str, job: impl FnOnce(&mut Self, &str) + Send + 'static) {
-        self.jobs.push(delay, uid, Box::new(job));
+        self.create_object(&NAMESPACES, "", namespace, "user", false).expect("the name of the namespace is valid");
     }
 
     pub(super) fn latency(&mut self, plain: Duration) -> Duration {
@@ -133,8 +154,7 @@ impl State {
         self.objects.get(self.keys_by_uid.get(uid)?)
     }
 
-    /// Stores an object with the next resourceVersion. An object equal to the stored one changes
-    /// nothing, as in the real server.
+    /// Stores an object with the next resourceVersion. One equal to the stored one changes nothing, as in the real server.
     pub(super) fn put(&mut self, mut object: Value, by: &str) -> Arc<Value> {
         let key = key(Kind::of(&object), object::namespace(&object), object::name(&object));
         let before = self.objects.get(&key).cloned();

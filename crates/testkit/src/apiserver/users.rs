@@ -1,14 +1,6 @@
-//! What users do, such as `server.scale("default", "web", 3)`. Their requests take effect at once, and
-//! no fault hits them.
+//! What users do, such as `server.scale("default", "web", 3)`. It takes effect at once, and no fault hits it.
 
-use serde_json::{Value, json};
-
-use super::{
-    ApiServer,
-    kinds::{Kind, LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
-    object,
-    status::Status,
-};
+use super::*;
 
 const USER: &str = "user";
 
@@ -42,10 +34,7 @@ impl ApiServer {
 
     /// Creates an object. Returns its UID. Panics if the API server rejects it.
     pub fn create(&self, kind: &'static Kind, namespace: &str, object: Value) -> String {
-        match self.try_to_create(kind, namespace, object) {
-            Ok(uid) => uid,
-            Err(status) => panic!("the user's create was rejected: {}", status.message),
-        }
+        self.try_to_create(kind, namespace, object).expect("the user's create is accepted")
     }
 
     /// Creates an object. Returns its UID, or the rejection by the API server.
@@ -123,28 +112,17 @@ impl ApiServer {
     pub fn delete(&self, kind: &'static Kind, namespace: &str, name: &str, options: &Value) {
         self.with(|state| {
             let stored = state.expect(kind, namespace, name);
-            if let Err(status) = state.delete_object(&stored, options, USER) {
-                panic!("the user's delete was rejected: {}", status.message);
-            }
+            state.delete_object(&stored, options, USER).expect("the user's delete is accepted");
         });
     }
 
-    /// Updates an object, or its status, through this subresource.
-    pub fn edit(
-        &self,
-        kind: &'static Kind,
-        namespace: &str,
-        name: &str,
-        subresource: &str,
-        change: impl FnOnce(&mut Value),
-    ) {
+    /// Updates an object (with an empty `path`) or its subresource `status`.
+    pub fn edit(&self, kind: &'static Kind, namespace: &str, name: &str, path: &str, change: impl FnOnce(&mut Value)) {
         self.with(|state| {
             let stored = state.expect(kind, namespace, name);
             let mut new = (*stored).clone();
             change(&mut new);
-            if let Err(status) = state.replace(subresource, &stored, new, USER) {
-                panic!("the user's edit was rejected: {}", status.message);
-            }
+            state.replace(path, &stored, new, USER);
         });
     }
 }

@@ -1,17 +1,10 @@
 //! What tests read, and how they wait for it. Changes nothing.
 
-use std::{panic::Location, sync::Arc, time::Duration};
+use std::panic::Location;
 
-use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
-use super::{
-    ApiServer,
-    change::Change,
-    kinds::{EVENTS, Kind, PODS, PODSETS},
-    log::LoggedRequest,
-    object,
-};
+use super::*;
 
 /// How many lines of the log and of the history a failed wait shows.
 const SHOWN: usize = 25;

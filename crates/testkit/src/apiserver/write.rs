@@ -1,24 +1,18 @@
 //! POST and PATCH. Both end in [`State::put`], unless nothing is stored, or a patch removes the last finalizer of an object.
 
-use std::sync::Arc;
-
 use rand::{RngExt, rngs::StdRng};
-use serde_json::{Value, json};
 
-use super::{
-    admission::{set_defaults, validate},
-    kinds::{ACCESS_REVIEWS, Kind, NAMESPACES, PODS, TOKEN_REVIEWS},
-    object,
-    request::ApiRequest,
-    status::Status,
-    store::State,
-};
+use super::kinds::{ACCESS_REVIEWS, TOKEN_REVIEWS};
+use super::{admission::set_defaults, *};
+
+/// An object as it is stored after a request, or the rejection of the request.
+pub type Stored = Result<Arc<Value>, Status>;
 
 /// The operator's own conditions. An apply without them removes them.
 const OPERATORS_CONDITIONS: [&str; 4] = ["Ready", "Reconciling", "Stalled", "ReplicaFailure"];
 
 impl State {
-    pub(super) fn create(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
+    pub(super) fn create(&mut self, request: &ApiRequest) -> Stored {
         let ApiRequest { kind, namespace, body, instance, .. } = request;
         // Every token is known, and its user may do everything.
         if [&TOKEN_REVIEWS, &ACCESS_REVIEWS].contains(kind) {
@@ -37,7 +31,7 @@ impl State {
         mut new: Value,
         by: &str,
         is_dry_run: bool,
-    ) -> Result<Arc<Value>, Status> {
+    ) -> Stored {
         if !["", namespace].contains(&object::namespace(&new)) {
             let why = "the namespace of the provided object does not match the namespace sent on the request";
             return Err(Status::bad_request(why));
@@ -81,7 +75,7 @@ impl State {
     }
 
     /// PATCH with a JSON merge patch, of the object or of its status.
-    fn merge_patch(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
+    fn merge_patch(&mut self, request: &ApiRequest) -> Stored {
         let (kind, name) = (request.kind, request.name.as_str());
         let stored = self.stored(request)?;
         let mut new = (*stored).clone();
@@ -96,19 +90,17 @@ impl State {
             let why = format!("Invalid value: \"{uid}\": field is immutable");
             return Err(Status::invalid(kind, name, "metadata.uid", "FieldValueInvalid", &why));
         }
-        self.replace(&request.subresource, &stored, new, &request.instance)
+        Ok(self.replace(&request.subresource, &stored, new, &request.instance))
     }
 
     /// Forced server-side apply of a status, as the operator sends it. Keeps the conditions of other controllers.
     ///
     /// Like kube-apiserver 1.36.3, it does not compare the UID in the body with the stored one.
-    fn apply(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
+    fn apply(&mut self, request: &ApiRequest) -> Stored {
         let kind = request.kind;
-        if request.query("fieldManager").is_empty() {
-            return Err(Status::no_field_manager());
-        }
-        if request.subresource != "status" || request.query("force") != "true" {
-            return Err(Status::bad_request("this API server supports only a forced apply of a status"));
+        let is_forced = request.query("force") == "true" && !request.query("fieldManager").is_empty();
+        if request.subresource != "status" || !is_forced {
+            return Err(Status::bad_request("this API server applies only a status, forced and by a field manager"));
         }
         let stored = self.stored(request)?;
         let version = object::meta(&request.body, "resourceVersion");
@@ -122,31 +114,25 @@ impl State {
                 object::set_condition(&mut new, theirs.clone());
             }
         }
-        self.replace("status", &stored, new, &request.instance)
+        Ok(self.replace("status", &stored, new, &request.instance))
     }
 
-    pub(super) fn patch(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
+    pub(super) fn patch(&mut self, request: &ApiRequest) -> Stored {
         match request.content_type() {
             "application/merge-patch+json" => self.merge_patch(request),
             "application/apply-patch+yaml" => self.apply(request),
-            _ => Err(Status::unsupported_media_type()),
+            other => Err(Status::bad_request(format!("this API server does not support the patch type {other}"))),
         }
     }
 
     /// The stored object that a request names.
-    pub(super) fn stored(&self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
+    pub(super) fn stored(&self, request: &ApiRequest) -> Stored {
         let stored = self.get(request.kind, &request.namespace, &request.name).cloned();
         stored.ok_or_else(|| Status::not_found(request.kind, &request.name))
     }
 
     /// Replaces `stored` with `new`, but keeps the fields that a write to this path cannot change.
-    pub(super) fn replace(
-        &mut self,
-        subresource: &str,
-        stored: &Value,
-        new: Value,
-        by: &str,
-    ) -> Result<Arc<Value>, Status> {
+    pub(super) fn replace(&mut self, subresource: &str, stored: &Value, new: Value, by: &str) -> Arc<Value> {
         let kind = Kind::of(stored);
         let mut new = if subresource == "status" {
             let mut with_status = stored.clone();
@@ -159,11 +145,9 @@ impl State {
             new.as_object_mut().map(|map| map.remove("status"));
         }
         set_defaults(kind, &mut new);
-        let respecified = without_metadata(&new) != without_metadata(stored);
-        if kind.custom && subresource.is_empty() && respecified {
+        if kind.custom && subresource.is_empty() && new["spec"] != stored["spec"] {
             new["metadata"]["generation"] = (object::generation(stored) + 1).into();
         }
-        validate(kind, &new)?;
         let gone = object::is_terminating(&new)
             && object::finalizers(&new).is_empty()
             && !object::finalizers(stored).is_empty()
@@ -172,9 +156,9 @@ impl State {
             self.remove(&new, by);
             // For the last finalizer, kube-apiserver 1.36.3 answers with the resourceVersion from before this write.
             new["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
-            return Ok(Arc::new(new));
+            return Arc::new(new);
         }
-        Ok(self.put(new, by))
+        self.put(new, by)
     }
 }
 
@@ -185,30 +169,17 @@ fn uid(random: &mut StdRng) -> String {
     format!("{:08x}-{second:04x}-4{third:03x}-8{fourth:03x}-{last:012x}", high >> 32)
 }
 
-/// Keeps the fields that an update of the main resource cannot change: identity, times, generation, and
-/// the status if it is a subresource.
+/// Takes over only the fields that an update of the main resource can change. The status is none of them if it is a subresource.
 fn keep_system_fields(kind: &'static Kind, stored: &Value, mut new: Value) -> Value {
-    const SYSTEM: [&str; 7] = [
-        "name",
-        "namespace",
-        "uid",
-        "creationTimestamp",
-        "generation",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-    ];
-    let kept: Value = SYSTEM.iter().map(|field| (*field, stored["metadata"][field].clone())).collect();
-    json_patch::merge(&mut new, &json!({ "metadata": kept }));
+    let mut metadata = stored["metadata"].clone();
+    for field in ["labels", "annotations", "ownerReferences", "finalizers"] {
+        metadata[field] = new["metadata"][field].take();
+    }
     let is_empty = |value: &Value| value.is_null() || *value == json!([]) || *value == json!({});
-    new["metadata"].as_object_mut().into_iter().for_each(|fields| fields.retain(|_, value| !is_empty(value)));
+    metadata.as_object_mut().into_iter().for_each(|fields| fields.retain(|_, value| !is_empty(value)));
+    new["metadata"] = metadata;
     if kind.has_status_subresource {
         new["status"] = stored["status"].clone();
     }
     new
-}
-
-fn without_metadata(object: &Value) -> Value {
-    let mut copy = object.clone();
-    copy["metadata"] = Value::Null;
-    copy
 }

@@ -1,5 +1,4 @@
-//! Never more than N pods. [`crate::bound`] defines how many are allowed, and which ones count. A failed pod that runs
-//! again may exceed the bound for a while.
+//! Never more than N pods, as [`crate::bound`] counts them. A failed pod that runs again may exceed the bound for a while.
 
 use super::*;
 

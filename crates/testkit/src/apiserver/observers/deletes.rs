@@ -32,7 +32,7 @@ impl Pod {
 
     fn learn(&mut self, pod: &Value, is_gone: bool) {
         self.seen = pod.clone();
-        self.owner = object::controller_uid(pod).map(|uid| key(pod, uid));
+        self.owner = owner(pod);
         self.owners.extend(self.owner.clone());
         self.is_live = !is_gone && object::is_live(pod);
         self.may_be_deleted |= object::is_finished(pod);
@@ -101,11 +101,6 @@ pub struct Deletes {
     hit: BTreeMap<(String, String), String>,
 }
 
-/// The key of the set with this UID in the namespace of this object. A pod belongs to no set in another namespace.
-fn key(object: &Value, set: &str) -> String {
-    format!("{}/{set}", object::namespace(object))
-}
-
 /// Whether a pod looks as the operator requested it.
 pub fn is_as_requested(pod: &Value) -> bool {
     object::controller_uid(pod).is_some()
@@ -132,7 +127,7 @@ impl Client {
     }
 
     fn learn_set(&mut self, at: Duration, set: &Value) {
-        let key = key(set, object::uid(set));
+        let key = key(object::namespace(set), object::uid(set));
         let known = self.sets.entry(key.clone()).or_default();
         if object::version(set) > *known {
             *known = object::version(set);

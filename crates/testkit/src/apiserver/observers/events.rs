@@ -5,7 +5,6 @@ use super::*;
 /// What happened to one set so far.
 #[derive(Default)]
 struct Known {
-    namespace: String,
     is_unlabelled: bool,
     templates: BTreeSet<String>,
     created: usize,
@@ -36,8 +35,7 @@ impl Observer for Events {
             self.pod(change);
         } else if *change.kind == PODSETS && change.event != EventType::Deleted {
             let set = &change.object;
-            let known = self.sets.entry(object::uid(set).to_owned()).or_default();
-            known.namespace = object::namespace(set).to_owned();
+            let known = self.sets.entry(key(object::namespace(set), object::uid(set))).or_default();
             known.templates.insert(set["spec"]["template"].to_string());
         } else if *change.kind == EVENTS && is_by_replica(change) {
             return self.check(change);
@@ -81,11 +79,8 @@ impl Events {
         let is_new = change.event == EventType::Added;
         let has_failed = is_new && is_by_replica(change) && !is_as_requested(pod);
         self.failed_creates.extend(has_failed.then(|| object::namespace(pod).to_owned()));
-        let Some(owner) = object::controller_uid(pod) else { return };
-        let known = self.sets.entry(owner.to_owned()).or_default();
-        if !may_belong(pod, &known.namespace) {
-            return;
-        }
+        let Some(owner) = owner(pod) else { return };
+        let known = self.sets.entry(owner).or_default();
         known.created += usize::from(is_new);
         known.has_finished |= object::is_finished(pod);
         known.is_unlabelled |= pod["metadata"]["labels"]["controller-revision-hash"].is_null();
@@ -98,7 +93,8 @@ impl Events {
         let event = &change.object;
         let namespace = object::namespace(event);
         let note = event["note"].as_str().unwrap_or_default();
-        let known = self.sets.entry(event["regarding"]["uid"].as_str().unwrap_or_default().to_owned()).or_default();
+        let uid = event["regarding"]["uid"].as_str().unwrap_or_default();
+        let known = self.sets.entry(key(namespace, uid)).or_default();
         let numbers: Vec<usize> = note.split(' ').filter_map(|word| word.parse().ok()).collect();
         let is_possible = match (event["reason"].as_str().unwrap_or_default(), &numbers[..]) {
             ("ScaledUp", [from, to]) => from < to && to - from <= known.created,
@@ -124,6 +120,7 @@ impl Events {
 
     /// The set for which a create requests a pod.
     fn known(&mut self, create: &ApiRequest) -> &mut Known {
-        self.sets.entry(object::controller_uid(&create.body).unwrap_or_default().to_owned()).or_default()
+        let owner = object::controller_uid(&create.body).unwrap_or_default();
+        self.sets.entry(key(&create.namespace, owner)).or_default()
     }
 }

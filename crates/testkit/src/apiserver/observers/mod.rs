@@ -9,13 +9,7 @@ mod rollouts;
 mod statuses;
 mod strangers;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
-
-use serde_json::Value;
+use std::collections::BTreeSet;
 
 pub use self::{
     bound::Bound,
@@ -29,13 +23,7 @@ use self::{
     statuses::Statuses,
     strangers::{Strangers, changes_only_status},
 };
-use super::{
-    change::{Change, EventType},
-    kinds::{EVENTS, LEASES, PODS, PODSETS, REVISIONS},
-    log::LoggedRequest,
-    object,
-    request::{ApiRequest, Verb},
-};
+use super::*;
 
 /// Clients that write but are not replicas.
 const NOT_REPLICAS: [&str; 5] = ["user", "kubelet", "scheduler", "garbage-collector", "namespace-controller"];
@@ -44,10 +32,14 @@ fn is_by_replica(change: &Change) -> bool {
     !NOT_REPLICAS.contains(&&*change.by)
 }
 
-/// Whether a pod can belong to a set in this namespace. An owner reference to a set of another namespace does not
-/// count. The namespace is empty until the set was observed.
-fn may_belong(pod: &Value, namespace: &str) -> bool {
-    namespace.is_empty() || namespace == object::namespace(pod)
+/// What identifies a set: its namespace and UID. A pod belongs to no set in another namespace.
+fn key(namespace: &str, uid: &str) -> String {
+    format!("{namespace}/{uid}")
+}
+
+/// The key of the set that controls this pod.
+fn owner(pod: &Value) -> Option<String> {
+    object::controller_uid(pod).map(|uid| key(object::namespace(pod), uid))
 }
 
 fn is_of_pod(request: &ApiRequest, verb: Verb) -> bool {

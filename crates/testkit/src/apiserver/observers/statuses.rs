@@ -5,7 +5,6 @@ use super::*;
 /// What happened to one set so far.
 #[derive(Default)]
 struct Known {
-    namespace: String,
     replicas: BTreeMap<i64, u64>,
     /// The names of all pods that it ever had.
     pods: BTreeSet<String>,
@@ -19,7 +18,9 @@ pub struct Statuses {
 impl Observer for Statuses {
     fn changed(&mut self, change: &Change) -> Checked {
         if *change.kind == PODS {
-            self.pod(&change.object);
+            if let Some(owner) = owner(&change.object) {
+                self.sets.entry(owner).or_default().pods.insert(object::name(&change.object).to_owned());
+            }
         } else if *change.kind == PODSETS {
             return self.set(change);
         }
@@ -28,21 +29,12 @@ impl Observer for Statuses {
 }
 
 impl Statuses {
-    fn pod(&mut self, pod: &Value) {
-        let Some(owner) = object::controller_uid(pod) else { return };
-        let known = self.sets.entry(owner.to_owned()).or_default();
-        if may_belong(pod, &known.namespace) {
-            known.pods.insert(object::name(pod).to_owned());
-        }
-    }
-
     fn set(&mut self, change: &Change) -> Checked {
         let set = &change.object;
         if change.event == EventType::Deleted {
             return Ok(());
         }
-        let known = self.sets.entry(object::uid(set).to_owned()).or_default();
-        known.namespace = object::namespace(set).to_owned();
+        let known = self.sets.entry(key(object::namespace(set), object::uid(set))).or_default();
         known.replicas.insert(object::generation(set), set["spec"]["replicas"].as_u64().unwrap_or(1));
         if !is_by_replica(change) || !changes_only_status(change) {
             return Ok(());
