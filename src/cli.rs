@@ -48,11 +48,7 @@ impl Cli {
         Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit())
     }
 
-    /// Parses a command line, and checks that its values fit together.
-    ///
-    /// # Errors
-    ///
-    /// When a value is wrong, and for `--help` and `--version`.
+    /// Parses a command line, and checks that its values fit together. `--help` and `--version` are errors, too.
     pub fn read(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
         let mut command = Cli::command();
@@ -166,11 +162,7 @@ impl RunArgs {
         if namespaces.is_empty() { vec![None] } else { namespaces.into_iter().map(|name| Some(name.into())).collect() }
     }
 
-    /// The durations of the election.
-    ///
-    /// # Errors
-    ///
-    /// When they do not fit together, which [`Cli::read`] has checked.
+    /// The durations of the election. An error if they do not fit together, which [`Cli::read`] has checked.
     pub fn timing(&self) -> Result<Timing, WrongTimes> {
         let [duration, deadline, period] =
             [self.leader_elect_lease_duration, self.leader_elect_renew_deadline, self.leader_elect_retry_period]

@@ -121,11 +121,7 @@ impl Replica {
         Replica { tasks }
     }
 
-    /// Waits until it has ended.
-    ///
-    /// # Errors
-    ///
-    /// As soon as a part of it panics, the lease is lost, or another installation leads. The rest ends too.
+    /// Waits until it has ended. For the errors, see [`Tasks::ended`].
     pub async fn ended(self) -> Result<(), Failure> {
         self.tasks.ended().await
     }

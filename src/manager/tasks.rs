@@ -89,11 +89,8 @@ impl Tasks {
         self.drained.clone()
     }
 
-    /// Waits until all tasks have ended.
-    ///
-    /// # Errors
-    ///
-    /// Returns at once if a task panics, the lease is lost, or another installation leads. The other tasks are aborted then.
+    /// Waits until all tasks have ended. Returns an error at once if a task panics, the lease is lost, or another installation leads. The
+    /// other tasks are aborted then.
     pub async fn ended(mut self) -> Result<(), Failure> {
         while let Some(end) = self.running.join_next_with_id().await {
             let id = match end {

@@ -81,11 +81,8 @@ async fn look(batch: Batch<'_>, looks: Vec<Look>, state: &mut SetState, done: &m
     batch.slow_start(looks, read, handle).await;
 }
 
-/// Reads a PodSet, consistently, and updates the cache. Returns it with its template; `None`: it is gone.
-///
-/// # Errors
-///
-/// The reason why it cannot be read.
+/// Reads a PodSet, consistently, and updates the cache. Returns it with its template; `None`: it is gone. The error is the reason why it
+/// cannot be read.
 pub async fn read_set(context: &Context, set: &Set) -> Result<Option<Set>, String> {
     let found = context.clients.read.get::<PodSet, Whole>(&set.key).await?.map(|Whole(found)| found);
     context.set_answered(set, found.clone().map(Set::trimmed));

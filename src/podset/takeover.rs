@@ -113,12 +113,8 @@ impl TakeOver {
         state.rereads.insert(set.uid.clone(), read);
     }
 
-    /// Reads the namespace of a set.
-    ///
-    /// # Errors
-    ///
-    /// When to try again: if another reconcile is reading the namespace, if too many namespaces are being read, or if the read fails. Sets
-    /// that wait for another reconcile are queued when it has read. [`Next::Never`]: the process ends.
+    /// Reads the namespace of a set. The error is when to try again: another reconcile is reading the namespace, and will queue the sets that
+    /// wait for it; or too many namespaces are being read; or the read failed. [`Next::Never`]: the process ends.
     pub async fn read(&self, context: &Context, set: &Set) -> Result<(), Next> {
         let (namespace, env) = (&set.key.namespace, &context.env);
         let shared = {
