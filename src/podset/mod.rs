@@ -135,10 +135,6 @@ impl Controller for PodSetController {
         self.take_over.begin();
     }
 
-    async fn catch_up(&self) {
-        self.take_over.list_preexisting(&self.context).await;
-    }
-
     async fn finish(&self) {
         self.context.recorder.flush().await;
     }

@@ -2,8 +2,8 @@
 //!
 //! The watches of a standby may have stalled while others led. So before the first write to a set in a term, all PodSets and pods of its
 //! namespace are listed, including pods without the label: once per namespace and term, and again for a set that begins to wait for
-//! terminations. The first reconcile that needs the lists makes them, and other sets of the namespace are queued when it has. A set that is
-//! not in a list of all sets from this term is younger than the term, and needs no read. This file only reads.
+//! terminations. The first reconcile that needs the lists makes them, and other sets of the namespace are queued when it has. This file only
+//! reads.
 //!
 //! Of the objects in a list, only those that the caches do not know in this state are kept in memory.
 
@@ -41,7 +41,7 @@ const NAMESPACES_AT_ONCE: usize = 16;
 /// If too many namespaces are being read, the set is reconciled again after this time.
 const TURN_RETRY: SignedDuration = SignedDuration::from_millis(200);
 
-/// Which sets still need a read in this term.
+/// Which namespaces and sets still need a read in this term.
 #[derive(Debug)]
 pub struct TakeOver {
     state: Mutex<State>,
@@ -50,8 +50,6 @@ pub struct TakeOver {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The sets that are older than the term; `None` while they are not known.
-    preexisting: Option<HashSet<Uid>>,
     /// The read of each namespace.
     namespaces: HashMap<Arc<str>, Shared>,
     /// The last read of each namespace for sets whose pods the cache may have forgotten since.
@@ -68,16 +66,11 @@ type Shared = Arc<Mutex<Read>>;
 struct Read {
     is_begun: bool,
     is_done: bool,
-    tries: Tries,
+    failures: Failures,
+    /// When to try again after a failure.
+    again: Option<Timestamp>,
     /// The sets that wait for its end.
     waiting: BTreeSet<ObjectKey>,
-}
-
-/// The failed tries of a read.
-#[derive(Debug, Default)]
-struct Tries {
-    failures: Failures,
-    again: Option<Timestamp>,
 }
 
 impl Default for TakeOver {
@@ -92,13 +85,11 @@ impl TakeOver {
         *lock(&self.state) = State::default();
     }
 
-    /// Whether the set must be read before its first write in the term: it may be older than the term, and its namespace was not read since.
+    /// Whether the namespace of the set must be read before its next write.
     pub fn is_unread(&self, set: &Set) -> bool {
         let state = lock(&self.state);
-        let may_be_older = state.preexisting.as_ref().is_none_or(|preexisting| preexisting.contains(&set.uid));
-        let reread = state.rereads.get(&set.uid);
-        let read = reread.or_else(|| state.namespaces.get(&set.key.namespace));
-        (may_be_older || reread.is_some()) && !read.is_some_and(|read| lock(read).is_done)
+        let read = state.rereads.get(&set.uid).or_else(|| state.namespaces.get(&set.key.namespace));
+        !read.is_some_and(|read| lock(read).is_done)
     }
 
     /// The cache may have forgotten pods of this set that count now. Its namespace is read again before its next write. A read in progress
@@ -131,7 +122,7 @@ impl TakeOver {
                 read.waiting.insert(set.key.clone());
                 return Err(Next::Resync);
             }
-            if let Some(again) = read.tries.again.filter(|again| env.now() < *again) {
+            if let Some(again) = read.again.filter(|again| env.now() < *again) {
                 return Err(Next::At(again));
             }
             let slot = self.slots.try_acquire().map_err(|_| Next::At(env.now() + env.jittered(TURN_RETRY, 0.5)))?;
@@ -148,7 +139,7 @@ impl TakeOver {
             std::mem::take(&mut read.waiting).into_iter().for_each(|key| context.queue.add(key, queue::READ));
             read.is_done = result.is_ok();
             read.is_begun = read.is_done;
-            result.map_err(|error| Next::Retry(read.tries.failed(context, &scope, &error)))
+            result.map_err(|error| Next::Retry(read.failed(context, namespace, &error)))
         };
         if result.is_ok() {
             // One read serves all sets of the namespace, except those that asked for a newer one in the meantime.
@@ -158,31 +149,14 @@ impl TakeOver {
         }
         result
     }
-
-    /// Lists all sets, to learn which of them are older than the term. As long as a scope cannot be listed, any set may be older: that is
-    /// safe, and costs a read of each namespace.
-    pub async fn list_preexisting(&self, context: &Context) {
-        let mut preexisting = HashSet::new();
-        for scope in &context.scopes {
-            let mut tries = Tries::default();
-            preexisting.extend(loop {
-                match list_sets(context, scope).await {
-                    Ok(uids) => break uids,
-                    Err(error) => context.env.sleep_until(tries.failed(context, scope, &error)).await,
-                }
-            });
-        }
-        lock(&self.state).preexisting = Some(preexisting);
-    }
 }
 
-impl Tries {
+impl Read {
     /// Logs a failure. Returns when to try again.
-    fn failed(&mut self, context: &Context, scope: &Scope, error: &ReadError) -> Timestamp {
+    fn failed(&mut self, context: &Context, namespace: &str, error: &ReadError) -> Timestamp {
         let (env, error) = (&context.env, in_full(error));
         let (wait, is_news) = self.failures.note(&error, RETRY);
         if is_news {
-            let namespace = scope.as_deref().unwrap_or("all");
             warn!(namespace, error, "cannot list PodSets and pods as a new leader; writes may be on hold");
         }
         *self.again.insert(env.now() + env.jittered(wait, 0.1))
@@ -191,7 +165,13 @@ impl Tries {
 
 /// Updates the caches with consistent lists of the sets and of all pods of a scope.
 async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
-    list_sets(context, scope).await?;
+    let mut uids = HashSet::new();
+    let is_unknown = |set: &Set| {
+        uids.insert(set.uid.clone());
+        !lock(&context.observed).sets.knows(set)
+    };
+    let (sets, version) = listwatch::list(&context.clients.read, &context.set_source(scope), is_unknown).await?;
+    context.change_sets(|cache, effects| cache.apply_list(scope, sets, &uids, version, effects));
     let source = Source { labels: context.rules.take_over_selector.map(str::to_owned), ..context.pod_source(scope) };
     let mut known = HashSet::new();
     let is_unknown = |pod: &Pod| {
@@ -206,18 +186,6 @@ async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// Updates the cache with a consistent list of the sets of a scope. Returns their UIDs.
-async fn list_sets(context: &Context, scope: &Scope) -> Result<HashSet<Uid>, ReadError> {
-    let mut uids = HashSet::new();
-    let is_unknown = |set: &Set| {
-        uids.insert(set.uid.clone());
-        !lock(&context.observed).sets.knows(set)
-    };
-    let (sets, version) = listwatch::list(&context.clients.read, &context.set_source(scope), is_unknown).await?;
-    context.change_sets(|cache, effects| cache.apply_list(scope, sets, &uids, version, effects));
-    Ok(uids)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,21 +196,12 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_unread_until_it_is_read_or_known_to_be_newer_than_the_term() {
+    fn a_set_is_unread_until_its_namespace_is_read() {
         let set = testing::set(3);
         let (own, other) = (set.key.namespace.clone(), Arc::from("another"));
-        let uids = |uid: &Uid| Some(HashSet::from([uid.clone()]));
-        for (preexisting, read, expected) in [
-            (None, None, true),
-            (None, Some(other), true),
-            (None, Some(own.clone()), false),
-            (uids(&set.uid), None, true),
-            (uids(&set.uid), Some(own), false),
-            (uids(&"another".into()), None, false),
-        ] {
+        for (read, expected) in [(None, true), (Some(other), true), (Some(own), false)] {
             let take_over = TakeOver::default();
-            let namespaces = read.into_iter().map(|namespace| (namespace, done())).collect();
-            *lock(&take_over.state) = State { preexisting, namespaces, ..State::default() };
+            lock(&take_over.state).namespaces.extend(read.map(|namespace| (namespace, done())));
             assert_eq!(take_over.is_unread(&set), expected, "{take_over:?}");
         }
     }

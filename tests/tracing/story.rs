@@ -55,7 +55,8 @@ async fn both_protocols_export_the_complete_trace_of_a_scale_up() {
         let text = tree(&spans, &reconcile.trace);
         let lines: Vec<&str> = text.lines().map(|line| line.split_once(": ").unwrap().1).collect();
         // The status patch follows here, or in a later reconcile if the pods became ready early.
-        assert_eq!(lines[..4], ["podset reconcile", "plan", "create pods", "create pods"], "{text}");
+        let first = ["podset reconcile", "plan", "list podsets", "list pods", "plan", "create pods", "create pods"];
+        assert_eq!(lines[..7], first, "{text}");
         assert_requests(&spans, &reconcile, &api);
     }
 }
