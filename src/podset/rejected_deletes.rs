@@ -14,10 +14,6 @@ use operator_kit::{failures::doubled, meta::Uid};
 #[derive(Clone, Debug, Default)]
 pub struct RejectedDeletes {
     by_uid: BTreeMap<Uid, RejectedDelete>,
-    /// Whether an event was sent. There is only one until all rejections are over, because messages may differ each time.
-    has_event: bool,
-    /// The message of the event that is still to be sent.
-    pending_event: Option<String>,
 }
 
 /// A delete that was rejected.
@@ -48,17 +44,11 @@ impl RejectedDeletes {
         now: Timestamp,
         jittered: impl Fn(SignedDuration) -> SignedDuration,
     ) -> bool {
-        self.has_event &= !self.by_uid.is_empty();
         let former = self.message().map(str::to_owned);
         let wait = doubled(self.by_uid.get(&uid).map(|former| former.wait), BACKOFF);
         let until = now + jittered(wait);
         self.by_uid.insert(uid, RejectedDelete { message, version, at: now, wait, until, is_undecided: false });
-        let message = self.message().map(str::to_owned);
-        let is_new = message != former;
-        if !self.has_event {
-            self.pending_event = message;
-        }
-        is_new
+        self.message() != former.as_deref()
     }
 
     /// The delete of this pod may still take effect, so no other pod is deleted in its place until the quarantine is over. Once the delay is
@@ -114,10 +104,7 @@ impl RejectedDeletes {
 
     /// Forgets this pod: its delete was accepted, or it is gone.
     pub fn forget(&mut self, uid: &Uid) {
-        // If the last such pod is deleted, there is nothing to report.
-        if self.by_uid.remove(uid).is_some() && self.by_uid.is_empty() {
-            self.pending_event = None;
-        }
+        self.by_uid.remove(uid);
     }
 
     /// Forgets all other pods: they are gone, or need not be deleted any more.
@@ -128,18 +115,6 @@ impl RejectedDeletes {
     /// Why pods cannot be deleted; always the same one of several messages. `None` if no delete was rejected.
     pub fn message(&self) -> Option<&str> {
         self.by_uid.values().map(|rejection| rejection.message.as_str()).min()
-    }
-
-    /// A former leader has sent the event.
-    pub fn inherit_event(&mut self) {
-        (self.has_event, self.pending_event) = (true, None);
-    }
-
-    /// Returns the message for the event, once.
-    pub fn take_event(&mut self) -> Option<String> {
-        let message = self.pending_event.take()?;
-        self.has_event = true;
-        Some(message)
     }
 }
 
@@ -187,50 +162,20 @@ mod tests {
     }
 
     #[test]
-    fn rejections_are_reported_once_and_again_after_a_recovery() {
+    fn a_message_is_new_once() {
         let mut rejected = RejectedDeletes::default();
         assert!(reject(&mut rejected, 5, after(0)));
         assert!(!reject(&mut rejected, 5, after(1)));
-        assert_eq!(rejected.take_event().as_deref(), Some("no"));
         for second in 3..9 {
             let is_new = rejected.note("b".into(), 5, "never".to_owned(), after(second), |wait| wait);
             assert_eq!(is_new, second == 3);
             assert!(!reject(&mut rejected, 5, after(second)), "two pods do not alternate their messages");
         }
-        assert_eq!(
-            (rejected.take_event(), rejected.message()),
-            (None, Some("never")),
-            "a message that changes causes no event"
-        );
-
+        assert_eq!(rejected.message(), Some("never"));
         rejected.retain(&BTreeSet::from(["a".into()]));
         assert_eq!((rejected.contains(&"b".into()), rejected.message()), (false, Some("no")));
         rejected.forget(&"a".into());
         assert_eq!(rejected.message(), None);
-        reject(&mut rejected, 5, after(9));
-        assert_eq!(rejected.take_event().as_deref(), Some("no"));
-    }
-
-    #[test]
-    fn only_the_delete_of_the_rejected_pod_itself_drops_the_event() {
-        let mut rejected = RejectedDeletes::default();
-        reject(&mut rejected, 5, after(0));
-        rejected.retain(&BTreeSet::new());
-        rejected.forget(&"b".into());
-        assert_eq!(rejected.take_event().as_deref(), Some("no"), "another pod was deleted in its place");
-        reject(&mut rejected, 5, after(1));
-        rejected.forget(&"a".into());
-        assert_eq!(rejected.take_event(), None);
-    }
-
-    #[test]
-    fn a_new_leader_does_not_repeat_the_event_until_all_rejections_are_over() {
-        let mut rejected = RejectedDeletes::default();
-        reject(&mut rejected, 5, after(0));
-        rejected.inherit_event();
-        assert_eq!(rejected.take_event(), None);
-        rejected.retain(&BTreeSet::new());
-        reject(&mut rejected, 5, after(1));
-        assert_eq!(rejected.take_event().as_deref(), Some("no"));
+        assert!(reject(&mut rejected, 5, after(9)));
     }
 }

@@ -78,6 +78,13 @@ pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut 
         let jittered = |wait| context.env.jittered(wait, 0.1);
         state.retry.back_off(context.env.now(), set.generation, done.is_terminating(), jittered);
     }
+    if let Some(message) = &done.rejected_delete {
+        let is_announced = std::mem::replace(&mut state.reports.announced_undeletable, true);
+        // A former leader may have sent the event.
+        if !is_announced && !set.reports_failure(status::FAILED_DELETE) {
+            context.recorder.record(set, vec![events::deletes_rejected(message)]);
+        }
+    }
     match done.rejected_create {
         Some(rejected) => create_rejected(set, rejected, state),
         None if created > 0 => state.reports.rejected_create = None,
@@ -120,6 +127,7 @@ pub fn settle(after: &Plan, state: &mut SetState) {
         state.reports.rejected_create = None;
     }
     state.retry.rejected.retain(&after.rejected);
+    state.reports.announced_undeletable &= !after.rejected.is_empty();
     // While a rollout still misses pods, nothing to do does not mean that the new template works.
     let is_mid_rollout = after.rollout == Rollout::InProgress && !after.count.is_complete();
     if after.hold == Hold::Nothing && !after.has_work() && !is_mid_rollout {
@@ -160,13 +168,7 @@ pub fn announce(context: &Context, view: &View, plan: &Plan, state: &mut SetStat
     let set = &view.set;
     let new = (context.rules.status)(view, plan, state, context.env.clock.wall());
     let mut events = Vec::from_iter(rollout_event(set, plan, &new, state));
-    let is_settled = is_settled(plan, state);
-    // The condition FailedDelete comes with its event, even if other deletes go on.
-    if is_settled || conditions::message(&new, condition::REPLICA_FAILURE, status::FAILED_DELETE).is_some() {
-        let rejected = state.retry.rejected.take_event();
-        events.extend(rejected.map(|message| events::deletes_rejected(&message)));
-    }
-    if is_settled {
+    if is_settled(plan, state) {
         events.extend(due_events(view, plan, &new, state));
     }
     context.recorder.record(set, events);

@@ -124,6 +124,9 @@ pub struct Reports {
     pub announced_rejection: Option<Rejection>,
     /// The rejected dry run in the last report, which has had its event.
     pub announced_invalid: Option<Rejection>,
+    /// Whether an event says that pods cannot be deleted. There is only one until all rejections are over, because messages may differ each
+    /// time.
+    pub announced_undeletable: bool,
     /// Whether an event says that pods fail.
     pub announced_failing: bool,
     /// The pods of which an event says that they have outlived their grace periods.

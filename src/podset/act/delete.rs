@@ -46,9 +46,6 @@ pub async fn delete(mut batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut 
     let have_failed = is_reported || state.retry.rejected.message().is_some() || deletions.iter().any(is_going);
     let handle = |(deleted, deletion)| handle(batch, (deleted, deletion), have_failed, state, done);
     batch.slow_start(deletions, send, handle).await;
-    if is_reported {
-        state.retry.rejected.inherit_event();
-    }
 }
 
 /// Handles the answer to a delete. `have_failed`: before this batch, a delete of the set was rejected, perhaps by the former leader, or one
