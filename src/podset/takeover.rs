@@ -1,7 +1,7 @@
 //! The reads before the first write to a set in a term.
 //!
 //! The watches of a standby may have stalled while others led. So before the first write to a set in a term, all PodSets and pods of its
-//! namespace are listed, including pods without the label: once per namespace and term, and again for a set that begins to wait for
+//! namespace are listed, including pods without the label: once per namespace and term, and again when a set begins to wait for
 //! terminations. The first reconcile that needs the lists makes them, and other sets of the namespace are queued when it has. This file only
 //! reads.
 //!
@@ -25,9 +25,7 @@ use operator_kit::{
     client::ReadError,
     failures::{Failures, Waits},
     listwatch::{self, Scope, Source},
-    lock,
-    meta::Uid,
-    queue,
+    lock, queue,
     runner::Next,
     text::in_full,
 };
@@ -41,25 +39,12 @@ const NAMESPACES_AT_ONCE: usize = 16;
 /// If too many namespaces are being read, the set is reconciled again after this time.
 const TURN_RETRY: SignedDuration = SignedDuration::from_millis(200);
 
-/// Which namespaces and sets still need a read in this term.
+/// Which namespaces were read in this term.
 #[derive(Debug)]
 pub struct TakeOver {
-    state: Mutex<State>,
+    reads: Mutex<HashMap<Arc<str>, Arc<Mutex<Read>>>>,
     slots: Semaphore,
 }
-
-#[derive(Debug, Default)]
-struct State {
-    /// The read of each namespace.
-    namespaces: HashMap<Arc<str>, Shared>,
-    /// The last read of each namespace for sets whose pods the cache may have forgotten since.
-    last_rereads: HashMap<Arc<str>, Shared>,
-    /// The same reads, by the sets that need them.
-    rereads: HashMap<Uid, Shared>,
-}
-
-/// A read that several sets need.
-type Shared = Arc<Mutex<Read>>;
 
 /// The lists of the sets and pods of a namespace.
 #[derive(Debug, Default)]
@@ -75,44 +60,32 @@ struct Read {
 
 impl Default for TakeOver {
     fn default() -> Self {
-        TakeOver { state: Mutex::default(), slots: Semaphore::new(NAMESPACES_AT_ONCE) }
+        TakeOver { reads: Mutex::default(), slots: Semaphore::new(NAMESPACES_AT_ONCE) }
     }
 }
 
 impl TakeOver {
     /// Begins a term: every set needs a read before its first write.
     pub fn begin(&self) {
-        *lock(&self.state) = State::default();
+        lock(&self.reads).clear();
     }
 
     /// Whether the namespace of the set must be read before its next write.
     pub fn is_unread(&self, set: &Set) -> bool {
-        let state = lock(&self.state);
-        let read = state.rereads.get(&set.uid).or_else(|| state.namespaces.get(&set.key.namespace));
-        !read.is_some_and(|read| lock(read).is_done)
+        !lock(&self.reads).get(&set.key.namespace).is_some_and(|read| lock(read).is_done)
     }
 
-    /// The cache may have forgotten pods of this set that count now. Its namespace is read again before its next write. A read in progress
-    /// may be too old for that.
+    /// The cache may have forgotten pods of this set that count now. Its namespace is read again before the next write there. A read in
+    /// progress may be too old for that.
     pub fn require_reread(&self, set: &Set) {
-        let mut state = lock(&self.state);
-        let read = state.last_rereads.entry(set.key.namespace.clone()).or_default();
-        if lock(read).is_begun {
-            *read = Shared::default();
-        }
-        let read = read.clone();
-        state.rereads.insert(set.uid.clone(), read);
+        lock(&self.reads).remove(&set.key.namespace);
     }
 
     /// Reads the namespace of a set. The error is when to try again: another reconcile is reading the namespace, and will queue the sets that
     /// wait for it; or too many namespaces are being read; or the read failed. [`Next::Never`]: the process ends.
     pub async fn read(&self, context: &Context, set: &Set) -> Result<(), Next> {
         let (namespace, env) = (&set.key.namespace, &context.env);
-        let shared = {
-            let mut state = lock(&self.state);
-            let reread = state.rereads.get(&set.uid).cloned();
-            reread.unwrap_or_else(|| state.namespaces.entry(namespace.clone()).or_default().clone())
-        };
+        let shared = lock(&self.reads).entry(namespace.clone()).or_default().clone();
         let _slot = {
             let mut read = lock(&shared);
             if read.is_done {
@@ -134,20 +107,11 @@ impl TakeOver {
         let Some(result) = context.stop.run_until_cancelled(read_scope(context, &scope)).await else {
             return Err(Next::Never);
         };
-        let result = {
-            let mut read = lock(&shared);
-            std::mem::take(&mut read.waiting).into_iter().for_each(|key| context.queue.add(key, queue::READ));
-            read.is_done = result.is_ok();
-            read.is_begun = read.is_done;
-            result.map_err(|error| Next::Retry(read.failed(context, namespace, &error)))
-        };
-        if result.is_ok() {
-            // One read serves all sets of the namespace, except those that asked for a newer one in the meantime.
-            let mut state = lock(&self.state);
-            state.rereads.retain(|_, read| !Arc::ptr_eq(read, &shared));
-            state.namespaces.insert(namespace.clone(), shared);
-        }
-        result
+        let mut read = lock(&shared);
+        std::mem::take(&mut read.waiting).into_iter().for_each(|key| context.queue.add(key, queue::READ));
+        read.is_done = result.is_ok();
+        read.is_begun = read.is_done;
+        result.map_err(|error| Next::Retry(read.failed(context, namespace, &error)))
     }
 }
 
@@ -191,42 +155,35 @@ mod tests {
     use super::*;
     use crate::podset::testing;
 
-    fn done() -> Shared {
-        Arc::new(Mutex::new(Read { is_begun: true, is_done: true, ..Read::default() }))
+    /// A read of the namespace of this set that has begun.
+    fn begin_read(take_over: &TakeOver, set: &Set, is_done: bool) -> Arc<Mutex<Read>> {
+        let read = Arc::new(Mutex::new(Read { is_begun: true, is_done, ..Read::default() }));
+        lock(&take_over.reads).insert(set.key.namespace.clone(), read.clone());
+        read
     }
 
     #[test]
     fn a_set_is_unread_until_its_namespace_is_read() {
-        let set = testing::set(3);
-        let (own, other) = (set.key.namespace.clone(), Arc::from("another"));
-        for (read, expected) in [(None, true), (Some(other), true), (Some(own), false)] {
-            let take_over = TakeOver::default();
-            lock(&take_over.state).namespaces.extend(read.map(|namespace| (namespace, done())));
-            assert_eq!(take_over.is_unread(&set), expected, "{take_over:?}");
-        }
+        let (take_over, set) = (TakeOver::default(), testing::set(3));
+        begin_read(&take_over, &Set { key: ObjectKey::new("another", "web"), ..testing::set(3) }, true);
+        assert!(take_over.is_unread(&set));
+        let read = begin_read(&take_over, &set, false);
+        assert!(take_over.is_unread(&set));
+        lock(&read).is_done = true;
+        assert!(!take_over.is_unread(&set));
+        take_over.begin();
+        assert!(take_over.is_unread(&set), "another term");
     }
 
     #[test]
-    fn a_set_whose_pods_may_be_forgotten_is_reread_alone() {
+    fn a_namespace_is_read_again_if_pods_may_be_forgotten() {
         let (take_over, set) = (TakeOver::default(), testing::set(1));
-        let other = Set { uid: "another".into(), ..testing::set(1) };
-        let is_unread = |set| take_over.is_unread(set);
-        lock(&take_over.state).namespaces.insert(set.key.namespace.clone(), done());
-        assert!(!is_unread(&set));
-        take_over.require_reread(&set);
-        assert!(is_unread(&set) && !is_unread(&other));
-        let reread = || lock(&take_over.state).rereads[&set.uid].clone();
-        let first = reread();
-        take_over.require_reread(&set);
-        assert!(Arc::ptr_eq(&first, &reread()), "one read is enough for both");
-        lock(&first).is_begun = true;
+        let read = begin_read(&take_over, &set, false);
         // The read in progress may be too old.
         take_over.require_reread(&set);
-        lock(&first).is_done = true;
-        assert!(is_unread(&set));
-        *lock(&reread()) = Read { is_begun: true, is_done: true, ..Read::default() };
-        assert!(!is_unread(&set));
-        take_over.begin();
-        assert!(is_unread(&set) && is_unread(&other), "another term");
+        lock(&read).is_done = true;
+        assert!(take_over.is_unread(&set));
+        begin_read(&take_over, &set, true);
+        assert!(!take_over.is_unread(&set));
     }
 }
