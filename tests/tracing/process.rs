@@ -82,10 +82,10 @@ impl Operator {
         self.log().into_iter().filter(|line| line["Body"].as_str().unwrap().contains(words)).collect()
     }
 
-    /// Waits until it acts on new sets at once: it has listed and watches the sets, and has listed them again as the
-    /// leader.
+    /// Waits until it acts on new sets at once: it has listed and watches the sets, and has written the Lease.
     pub async fn works(&self, api: &TestServer) {
-        until("the sets to be listed", || api.effects(&Requests::all().of("podsets")) >= 3).await;
+        let watches_sets = || api.effects(&Requests::all().of("podsets")) >= 2;
+        until("a leader that watches sets", || watches_sets() && api.effects(&Requests::creates("leases")) > 0).await;
     }
 
     /// Sends SIGTERM.

@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -50,11 +50,6 @@ pub trait Controller: Send + Sync + 'static {
 
     /// A term of leadership begins: forget outdated state. No reconcile is running.
     fn begin_term(&self) {}
-
-    /// Reads what the watches may have missed, while reconciles run. It is dropped when the term ends.
-    fn catch_up(&self) -> impl Future<Output = ()> + Send {
-        std::future::ready(())
-    }
 
     /// Waits for background work that reconciles began. No reconcile is running. It must wait for writes in flight, because the Lease is
     /// not released while one may still take effect.
@@ -177,12 +172,7 @@ impl<C: Controller> Worker<C> {
             self.controller.queue().add(key, queue::TERM);
         }
         let mut running = JoinSet::new();
-        tokio::select! {
-            biased;
-            // `catch_up` may end early: the term lasts until `work` ends.
-            () = self.controller.catch_up().then(|()| std::future::pending()) => {}
-            () = self.work(term, &mut running) => {}
-        }
+        self.work(term, &mut running).await;
         // If only the term ends, not the process, running reconciles finish without a time limit. The writer rejects all their writes,
         // because a process leads only once, and their results are kept.
         let overtime = async {

@@ -12,7 +12,6 @@ use leadership::LeaderState;
 struct Idle {
     queue: Queue,
     synced: Synced,
-    api_is_away: bool,
 }
 
 impl Controller for Idle {
@@ -36,12 +35,6 @@ impl Controller for Idle {
         vec![ObjectKey::new("default", "known")]
     }
 
-    async fn catch_up(&self) {
-        if self.api_is_away {
-            std::future::pending().await
-        }
-    }
-
     async fn reconcile(&self, key: &ObjectKey, trigger: Trigger) -> Next {
         match &*key.name {
             "fails" => Next::Retry(Timestamp::MAX),
@@ -55,11 +48,11 @@ impl Controller for Idle {
 }
 
 /// The controller, its context, its watch and its election.
-fn idle(api_is_away: bool) -> (Arc<Idle>, Context, Listing, LeaderState) {
-    idle_in(leadership::env::testing::virtual_env(), api_is_away)
+fn idle() -> (Arc<Idle>, Context, Listing, LeaderState) {
+    idle_in(leadership::env::testing::virtual_env())
 }
 
-fn idle_in(env: Env, api_is_away: bool) -> (Arc<Idle>, Context, Listing, LeaderState) {
+fn idle_in(env: Env) -> (Arc<Idle>, Context, Listing, LeaderState) {
     let metrics = Metrics::new(env.clone());
     let synced = Synced::default();
     let listing = synced.watch("things", &None);
@@ -69,7 +62,7 @@ fn idle_in(env: Env, api_is_away: bool) -> (Arc<Idle>, Context, Listing, LeaderS
     let health = Health::new(env.clone());
     health.started();
     let context = Context { env, leadership, metrics, health, max_concurrent: 2, stop: CancellationToken::new() };
-    (Arc::new(Idle { queue, synced, api_is_away }), context, listing, leader_state)
+    (Arc::new(Idle { queue, synced }), context, listing, leader_state)
 }
 
 fn worker(health: &Health) -> Result<(), String> {
@@ -87,7 +80,7 @@ async fn assert_live(worker: &mut task::Spawn<impl Future<Output = ()>>, health:
 
 #[tokio::test(start_paused = true)]
 async fn a_polled_worker_is_live_whatever_it_waits_for() {
-    let (controller, context, listing, mut leader_state) = idle(true);
+    let (controller, context, listing, mut leader_state) = idle();
     let (health, stop) = (context.health.clone(), context.stop.clone());
     let mut running = task::spawn(Box::pin(run(controller, context)));
     assert_live(&mut running, &health).await;
@@ -108,7 +101,7 @@ async fn a_polled_worker_is_live_whatever_it_waits_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leading_worker_is_live_only_while_it_is_polled() {
-    let (controller, context, listing, mut leader_state) = idle(false);
+    let (controller, context, listing, mut leader_state) = idle();
     let health = context.health.clone();
     listing.listed();
     leader_state.begin(None);
@@ -120,7 +113,7 @@ async fn a_leading_worker_is_live_only_while_it_is_polled() {
 
 #[tokio::test(start_paused = true)]
 async fn a_controller_is_ready_when_its_caches_are() {
-    let (controller, context, listing, _leader_state) = idle(false);
+    let (controller, context, listing, _leader_state) = idle();
     let health = context.health.clone();
     let caches = || health.readiness().get("idle-caches").cloned().expect("its caches are checked");
     let _running = run(controller, context);
@@ -133,7 +126,7 @@ async fn a_controller_is_ready_when_its_caches_are() {
 
 #[tokio::test(start_paused = true)]
 async fn reconciles_are_counted_by_outcome() {
-    let (controller, context, listing, mut leader_state) = idle(false);
+    let (controller, context, listing, mut leader_state) = idle();
     let (metrics, stop) = (context.metrics.clone(), context.stop.clone());
     listing.listed();
     leader_state.begin(None);
@@ -164,7 +157,7 @@ fn value(metrics: &Metrics, series: &str) -> f64 {
 
 #[tokio::test(start_paused = true)]
 async fn a_standby_queues_nothing_and_its_term_begins_with_the_known_keys() {
-    let (controller, context, listing, mut leader_state) = idle(false);
+    let (controller, context, listing, mut leader_state) = idle();
     let metrics = context.metrics.clone();
     listing.listed();
     let _running = tokio::spawn(run(controller.clone(), context));
@@ -181,7 +174,7 @@ async fn a_standby_queues_nothing_and_its_term_begins_with_the_known_keys() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_that_are_due_while_all_workers_are_busy_count_as_depth() {
-    let (controller, context, listing, mut leader_state) = idle(false);
+    let (controller, context, listing, mut leader_state) = idle();
     let metrics = context.metrics.clone();
     listing.listed();
     leader_state.begin(None);
@@ -198,7 +191,7 @@ async fn keys_that_are_due_while_all_workers_are_busy_count_as_depth() {
 
 #[tokio::test(start_paused = true)]
 async fn one_namespace_leaves_room_for_another() {
-    let (controller, context, listing, mut leader_state) = idle(false);
+    let (controller, context, listing, mut leader_state) = idle();
     let metrics = context.metrics.clone();
     listing.listed();
     leader_state.begin(None);
@@ -234,7 +227,7 @@ fn the_next_step_determines_the_outcome() {
 #[tokio::test(start_paused = true)]
 async fn resyncs_of_objects_at_rest_are_jittered() {
     let (controller, context, listing, mut leader_state) =
-        idle_in(leadership::env::testing::virtual_env_of(0.5), false);
+        idle_in(leadership::env::testing::virtual_env_of(0.5));
     let metrics = context.metrics.clone();
     listing.listed();
     leader_state.begin(None);
@@ -251,7 +244,7 @@ async fn resyncs_of_objects_at_rest_are_jittered() {
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_waits_for_running_reconciles_up_to_a_limit() {
-    let (controller, context, listing, mut leader_state) = idle(false);
+    let (controller, context, listing, mut leader_state) = idle();
     let stop = context.stop.clone();
     listing.listed();
     leader_state.begin(None);
