@@ -274,11 +274,12 @@ impl Cluster {
     /// What explains the state of the set.
     pub async fn look(&self, set: PodSet) -> Result<Seen, Error> {
         let pods = self.owned::<Pod>(&set).await?;
+        let revisions = self.owned(&set).await?;
         let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let mut events = api.list(&ListParams::default().fields("type=Warning")).await?.items;
         let uids: Vec<_> = pods.iter().map(|pod| &pod.metadata.uid).chain([&set.metadata.uid]).collect();
         events.retain(|event| uids.contains(&&event.involved_object.uid));
-        Ok(Seen { set, pods, events, now: Timestamp::now() })
+        Ok(Seen { set, pods, revisions, events, now: Timestamp::now() })
     }
 }
 

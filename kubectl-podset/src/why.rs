@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod, PodCondition, PodStatus};
+use k8s_openapi::api::{
+    apps::v1::ControllerRevision,
+    core::v1::{ContainerStatus, Event, Pod, PodCondition, PodStatus},
+};
 
 use crate::{
     objects::{PodSet, Spec, Status, awaited, name, revision},
@@ -21,6 +24,8 @@ pub struct Seen {
     pub set: PodSet,
     /// The pods of the set.
     pub pods: Vec<Pod>,
+    /// The stored revisions of the set.
+    pub revisions: Vec<ControllerRevision>,
     /// The events of the set and of those pods.
     pub events: Vec<Event>,
     pub now: Timestamp,
@@ -231,19 +236,32 @@ fn warnings(Seen { events, now, .. }: &Seen, status: &Status, told: &str) -> Vec
     warnings.iter().take(EVENTS_SHOWN).map(line).collect()
 }
 
-/// What the user can do about it.
-fn advice(Seen { set, pods, .. }: &Seen, status: &Status) -> Option<String> {
-    let name = name(&set.metadata);
+/// The command that does this with the rollout of the set.
+fn rollout(what: &str, set: &PodSet) -> String {
     let namespace = set.metadata.namespace.as_deref().unwrap_or("default");
-    let rollout = |what| format!("kubectl podset rollout {what} {name} --namespace {namespace}");
+    format!("kubectl podset rollout {what} {} --namespace {namespace}", name(&set.metadata))
+}
+
+/// How to go back to the template that all pods had last; empty: it is not stored. Without a number, `undo` may choose another broken one.
+fn undo(Seen { set, revisions, .. }: &Seen, status: &Status) -> String {
     // Without another revision that all pods had, the first template never worked.
     let former = status.current_revision.as_ref().filter(|current| Some(*current) != status.update_revision.as_ref());
-    let undo = match former.map(String::as_str) {
-        None => String::new(),
+    let stored_as = former.map(|former| format!("{}-{former}", name(&set.metadata)));
+    let stored = revisions.iter().find(|stored| stored.metadata.name == stored_as);
+    match (former.map(String::as_str), stored) {
         // The default pod has no ControllerRevision, so `undo` cannot restore it.
-        Some(DEFAULT_REVISION) => ", or remove it to go back to the default pod".to_owned(),
-        Some(_) => format!(", or go back to the former one: {}", rollout("undo")),
-    };
+        (Some(DEFAULT_REVISION), _) => ", or remove it to go back to the default pod".to_owned(),
+        (Some(_), Some(stored)) => {
+            format!(", or go back to the former one: {} --to-revision={}", rollout("undo", set), stored.revision)
+        }
+        _ => String::new(),
+    }
+}
+
+/// What the user can do about it.
+fn advice(seen: &Seen, status: &Status) -> Option<String> {
+    let Seen { set, pods, .. } = seen;
+    let undo = undo(seen, status);
     let reason = status.ready().map(|ready| ready.reason.as_str()).unwrap_or_default();
     let is_without_node =
         |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && pod.status.as_ref().and_then(unscheduled).is_some();
@@ -271,7 +289,7 @@ fn advice(Seen { set, pods, .. }: &Seen, status: &Status) -> Option<String> {
         }
         _ if status.updated_replicas >= status.available_replicas => return None,
         _ if set.spec.is_on_delete() => "delete the pods with a former template, one by one".to_owned(),
-        _ if set.spec.update_strategy.rolling_update.paused => rollout("resume"),
+        _ if set.spec.update_strategy.rolling_update.paused => rollout("resume", set),
         ("PartitionReached", _) => {
             "to update the other pods, lower spec.updateStrategy.rollingUpdate.partition".to_owned()
         }
@@ -298,7 +316,12 @@ mod tests {
 
     fn seen(patch: &str, pods: Value) -> Seen {
         let pods = serde_json::from_value(pods).unwrap();
-        Seen { set: testing::set(patch), pods, events: Vec::new(), now: "2026-01-01T01:00:00Z".parse().unwrap() }
+        let stored = [("old", 2), ("other", 7)].map(|(revision, number)| {
+            let stored = json!({ "metadata": { "name": format!("web-{revision}") }, "revision": number });
+            serde_json::from_value(stored).unwrap()
+        });
+        let now = "2026-01-01T01:00:00Z".parse().unwrap();
+        Seen { set: testing::set(patch), pods, revisions: stored.into(), events: Vec::new(), now }
     }
 
     /// A pod, and what is said about it.
@@ -375,7 +398,11 @@ Next: delete the pods with a former template, one by one
 
 {"status":{"conditions":{"ready":{"status":"False","reason":"InvalidTemplate","message":"0 of 2: no"}}}}
 web has been unready for 3m (InvalidTemplate): 0 of 2: no
-Next: fix spec.template, or go back to the former one: kubectl podset rollout undo web --namespace a
+Next: fix spec.template, or go back to the former one: kubectl podset rollout undo web --namespace a --to-revision=2
+
+{"status":{"currentRevision":"not stored","conditions":{"ready":{"status":"False","reason":"InvalidTemplate","message":"0 of 2: no"}}}}
+web has been unready for 3m (InvalidTemplate): 0 of 2: no
+Next: fix spec.template
 
 {"status":{"currentRevision":"njg4qh94mc","conditions":{"ready":{"status":"False","reason":"InvalidTemplate","message":"0 of 2: no"}}}}
 web has been unready for 3m (InvalidTemplate): 0 of 2: no
