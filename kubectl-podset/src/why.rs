@@ -288,6 +288,8 @@ fn advice(seen: &Seen, status: &Status) -> Option<String> {
             "add nodes, or change what spec.template requests or selects".to_owned()
         }
         _ if status.updated_replicas >= status.available_replicas => return None,
+        // The new template may be what is broken.
+        _ if status.condition("Ready", "True").is_none() => return None,
         _ if set.spec.is_on_delete() => "delete the pods with a former template, one by one".to_owned(),
         _ if set.spec.update_strategy.rolling_update.paused => rollout("resume", set),
         ("PartitionReached", _) => {
@@ -395,6 +397,10 @@ Next: to update the other pods, lower spec.updateStrategy.rollingUpdate.partitio
 web is ready, but not up to date (AllPodsReady): 2 of 2
 - 2 pods have a former template: with the strategy OnDelete they are not replaced
 Next: delete the pods with a former template, one by one
+
+{"spec":{"updateStrategy":{"type":"OnDelete"}},"status":{"updatedReplicas":1,"conditions":{"ready":{"status":"False","reason":"PodsNotReady"}}}}
+web has been unready for 3m (PodsNotReady): 2 of 2
+- 1 pod has a former template: with the strategy OnDelete they are not replaced
 
 {"status":{"conditions":{"ready":{"status":"False","reason":"InvalidTemplate","message":"0 of 2: no"}}}}
 web has been unready for 3m (InvalidTemplate): 0 of 2: no
