@@ -19,6 +19,10 @@ const EVENTS_SHOWN: usize = 3;
 /// The revision of a PodSet without a template. A test in the operator's `revision.rs` pins it.
 const DEFAULT_REVISION: &str = "njg4qh94mc";
 
+/// What helps while a pod does not terminate.
+const WAIT: &str = "wait; if the node of the pod is lost for good, delete the Node object or taint it with \
+                    node.kubernetes.io/out-of-service";
+
 /// What the API server knows about a set.
 pub struct Seen {
     pub set: PodSet,
@@ -252,7 +256,10 @@ fn undo(Seen { set, revisions, .. }: &Seen, status: &Status) -> String {
         // The default pod has no ControllerRevision, so `undo` cannot restore it.
         (Some(DEFAULT_REVISION), _) => ", or remove it to go back to the default pod".to_owned(),
         (Some(_), Some(stored)) => {
-            format!(", or go back to the former one: {} --to-revision={}", rollout("undo", set), stored.revision)
+            let is_paused = set.spec.update_strategy.rolling_update.paused;
+            let resume = if is_paused { rollout("resume", set) + " && " } else { String::new() };
+            let undo = rollout("undo", set);
+            format!(", or go back to the former one: {resume}{undo} --to-revision={}", stored.revision)
         }
         _ => String::new(),
     }
@@ -260,9 +267,12 @@ fn undo(Seen { set, revisions, .. }: &Seen, status: &Status) -> String {
 
 /// What the user can do about it.
 fn advice(seen: &Seen, status: &Status) -> Option<String> {
-    let Seen { set, pods, .. } = seen;
+    let Seen { set, pods, now, .. } = seen;
     let undo = undo(seen, status);
-    let reason = status.ready().map(|ready| ready.reason.as_str()).unwrap_or_default();
+    let (reason, message) = status.ready().map(|ready| (&*ready.reason, &*ready.message)).unwrap_or_default();
+    let is_late = reason == "ProgressDeadlineExceeded";
+    let is_overdue =
+        |pod: &Pod| !is_over(pod) && pod.metadata.deletion_timestamp.as_ref().is_some_and(|end| end.0 < *now);
     let is_without_node =
         |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && pod.status.as_ref().and_then(unscheduled).is_some();
     let rejected = status.condition("ReplicaFailure", "True").map(|failure| failure.reason.as_str());
@@ -279,14 +289,16 @@ fn advice(seen: &Seen, status: &Status) -> Option<String> {
                 "the message says why {what}, for example {why}; the operator tries again within about {seconds} seconds"
             )
         }
-        ("ProgressDeadlineExceeded", _) => format!("fix spec.template{undo}"),
-        ("WaitingForTermination", _) => {
-            let node = "if the node of the pod is lost for good, delete the Node object";
-            format!("wait; {node} or taint it with node.kubernetes.io/out-of-service")
-        }
+        ("WaitingForTermination", _) => WAIT.to_owned(),
+        _ if is_late && awaited(set, status) > 0 && pods.iter().any(is_overdue) => WAIT.to_owned(),
         _ if pods.iter().any(is_without_node) => {
-            "add nodes, or change what spec.template requests or selects".to_owned()
+            let undo = if is_late { &undo } else { "" };
+            format!("add nodes, or change what spec.template requests or selects{undo}")
         }
+        _ if is_late && message.contains("the rollout is on hold: ") => {
+            "the message says why the rollout is on hold".to_owned()
+        }
+        _ if is_late => format!("fix spec.template{undo}"),
         _ if status.updated_replicas >= status.available_replicas => return None,
         // The new template may be what is broken.
         _ if status.condition("Ready", "True").is_none() => return None,
@@ -462,13 +474,34 @@ web is ready and up to date (AllPodsReady): 2 of 2
         }
     }
 
+    const ADD: &str = "add nodes, or change what spec.template requests or selects";
+    const FORMER: &str = "or go back to the former one: kubectl podset rollout undo web --namespace a --to-revision=2";
+
+    /// What helps a set that differs by this patch and whose condition Ready has this reason and message, with this pod.
+    fn advice_for(patch: &str, reason: &str, message: &str, pod: &Value) -> String {
+        let mut seen = seen(patch, json!([pod]));
+        let status = seen.set.status.as_mut().unwrap();
+        let ready = &mut status.conditions[0];
+        (ready.status, ready.reason, ready.message) = ("False".to_owned(), reason.to_owned(), message.to_owned());
+        advice(&seen, &seen.set.status.clone().unwrap()).unwrap_or_default()
+    }
+
     #[test]
-    fn pods_without_a_node_have_advice() {
+    fn the_advice_depends_on_the_pods_and_on_what_the_operator_says() {
         let unscheduled = json!([{ "type": "PodScheduled", "status": "False", "message": "0/3 nodes" }]);
-        let pod = json!({ "metadata": { "name": "web-1" }, "status": { "conditions": unscheduled } });
-        let patch = r#"{"status":{"conditions":{"ready":{"status":"False","reason":"PodsNotReady"}}}}"#;
-        let text = why(&seen(patch, json!([pod])));
-        assert!(text.ends_with("\nNext: add nodes, or change what spec.template requests or selects"), "{text}");
+        let unscheduled = json!({ "metadata": {}, "status": { "conditions": unscheduled } });
+        let overdue = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:55:00Z" } });
+        let waits = r#"{"spec":{"podReplacementPolicy":"TerminationComplete"},"status":{"terminatingReplicas":1}}"#;
+        let late = |patch, message, pod| advice_for(patch, "ProgressDeadlineExceeded", message, pod);
+        assert_eq!(advice_for("{}", "PodsNotReady", "", &unscheduled), ADD);
+        assert_eq!(late("{}", "", &unscheduled), format!("{ADD}, {FORMER}"));
+        assert_eq!(late("{}", "", &overdue), format!("fix spec.template, {FORMER}"));
+        assert_eq!(late(waits, "", &overdue), WAIT);
+        let on_hold = late("{}", "0 of 2; the rollout is on hold: no", &json!({ "metadata": {} }));
+        assert_eq!(on_hold, "the message says why the rollout is on hold");
+        let paused = r#"{"spec":{"updateStrategy":{"rollingUpdate":{"paused":true}}}}"#;
+        let resume = FORMER.replace(": kubectl", ": kubectl podset rollout resume web --namespace a && kubectl");
+        assert_eq!(advice_for(paused, "PodsFailing", "", &overdue), format!("fix spec.template, {resume}"));
     }
 
     #[test]
