@@ -203,60 +203,72 @@ impl Cluster {
 
     /// Prints the progress of the rollout until it completes, and returns the last line; without `watch`, returns the first line. If
     /// `pinned` is not 0, fails when another revision is rolled out.
-    pub async fn follow(&self, mut set: PodSet, pinned: i64, watch: bool) -> Result<String, Error> {
+    pub async fn follow(&self, set: PodSet, pinned: i64, watch: bool) -> Result<String, Error> {
         let (uid, name) = (set.metadata.uid.clone(), objects::name(&set.metadata).to_owned());
-        let mut told = String::new();
+        let (mut read, mut told, mut failure) = (Ok(set), String::new(), String::new());
         loop {
-            if let Some(last) = self.tell(&set, pinned, watch, &mut told).await? {
-                return Ok(last);
-            }
-            let params = WatchParams::default().fields(&format!("metadata.name={name}"));
-            let version = set.metadata.resource_version.clone().unwrap_or_default();
-            // It may end at any time, or no longer know this version. Without permission to watch, the loop reads the set again and again.
-            let events = self.sets.watch(&params, &version).await;
-            let mut events = pin!(stream::iter(events).flatten());
-            while let Some(Ok(event)) = events.next().await {
-                match event {
-                    WatchEvent::Added(new) | WatchEvent::Modified(new) => {
-                        set = new;
-                        if let Some(last) = self.tell(&set, pinned, watch, &mut told).await? {
-                            return Ok(last);
-                        }
-                    }
-                    WatchEvent::Deleted(_) => return Err(Error::Refused("object has been deleted".to_owned())),
-                    WatchEvent::Bookmark(_) => {}
-                    WatchEvent::Error(_) => break,
-                }
-            }
-            let mut failure = String::new();
-            set = loop {
-                tokio::time::sleep(REREAD_PAUSE).await;
-                match self.sets.get(&name).await {
-                    Err(error) if is_transient(&error) => {
-                        let text = explained(&error);
-                        if text != failure {
-                            crate::warn(&format!("{text}; trying again"));
-                            failure = text;
-                        }
-                    }
-                    read => break read?,
-                }
+            let followed = match read {
+                Ok(set) if set.metadata.uid != uid => Err(Error::Refused("object has been deleted".to_owned())),
+                Ok(set) => self.follow_once(set, pinned, watch, &mut told).await,
+                Err(error) => Err(error),
             };
-            if set.metadata.uid != uid {
-                return Err(Error::Refused("object has been deleted".to_owned()));
+            match followed {
+                Ok(Some(last)) => return Ok(last),
+                Ok(None) => failure.clear(),
+                Err(Error::Api(error)) if watch && is_transient(&error) => {
+                    let text = explained(&error);
+                    if text != failure {
+                        crate::warn(&format!("{text}; trying again"));
+                        failure = text;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            tokio::time::sleep(REREAD_PAUSE).await;
+            read = self.get(&name).await;
+        }
+    }
+
+    /// Follows the rollout until a watch ends; returns the last line, if there is one.
+    async fn follow_once(
+        &self,
+        set: PodSet,
+        pinned: i64,
+        watch: bool,
+        told: &mut String,
+    ) -> Result<Option<String>, Error> {
+        if let Some(last) = self.tell(&set, pinned, watch, told).await? {
+            return Ok(Some(last));
+        }
+        let params = WatchParams::default().fields(&format!("metadata.name={}", objects::name(&set.metadata)));
+        let version = set.metadata.resource_version.unwrap_or_default();
+        // It may end at any time, or no longer know this version. Without permission to watch, the caller reads the set again and again.
+        let events = self.sets.watch(&params, &version).await;
+        let mut events = pin!(stream::iter(events).flatten());
+        while let Some(Ok(event)) = events.next().await {
+            match event {
+                WatchEvent::Added(set) | WatchEvent::Modified(set) => {
+                    if let Some(last) = self.tell(&set, pinned, watch, told).await? {
+                        return Ok(Some(last));
+                    }
+                }
+                WatchEvent::Deleted(_) => return Err(Error::Refused("object has been deleted".to_owned())),
+                WatchEvent::Bookmark(_) => {}
+                WatchEvent::Error(_) => break,
             }
         }
+        Ok(None)
     }
 
     /// Prints how far the rollout is, unless it was `told` just before; returns the last line instead.
     async fn tell(&self, set: &PodSet, pinned: i64, watch: bool, told: &mut String) -> Result<Option<String>, Error> {
         let progress = rollout::progress(set);
-        let update = set.status.as_ref().and_then(|status| status.update_revision.as_ref());
-        if let Some(update) = update.filter(|_| pinned > 0) {
+        if pinned > 0 {
+            let update = set.status.as_ref().and_then(|status| status.update_revision.as_deref()).unwrap_or_default();
             let revisions: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &self.namespace);
             let stored = revisions.get_opt(&format!("{}-{update}", objects::name(&set.metadata))).await?;
-            if let Some(running) = stored.map(|stored| stored.revision).filter(|running| *running != pinned) {
-                let other = format!("desired revision ({pinned}) is different from the running revision ({running})");
+            let is_over = progress.as_ref().is_ok_and(|(_, is_over)| *is_over);
+            if let Some(other) = rollout::other_revision(set, stored.as_ref(), pinned, is_over) {
                 return Err(other.into());
             }
         }
@@ -285,7 +297,12 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt;
+    use std::{
+        os::unix::process::ExitStatusExt,
+        sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    };
+
+    use serde_json::json;
 
     use super::*;
 
@@ -323,6 +340,45 @@ mod tests {
         assert!(!is_bypassed(environment, "https://api.example.org"));
         let unsupported = kube::Error::ProxyProtocolUnsupported { proxy_url: Uri::from_static(environment) };
         assert!(!Error::from(unsupported).to_string().contains("top-secret"));
+    }
+
+    /// The cluster whose API server answers with this status code and object.
+    fn cluster<A: Fn(String) -> (u16, Value) + Send + 'static>(answer: A) -> Cluster {
+        let client = Client::new(
+            tower::service_fn(move |request: http::Request<kube::client::Body>| {
+                let (code, object) = answer(request.uri().to_string());
+                let body = kube::client::Body::from(object.to_string().into_bytes());
+                let answer = http::Response::builder().status(code).body(body);
+                std::future::ready(answer)
+            }),
+            "a",
+        );
+        let sets = Api::namespaced_with(client.clone(), "a", &objects::resource());
+        Cluster { client, namespace: "a".to_owned(), sets }
+    }
+
+    fn set() -> Value {
+        let status = json!({ "observedGeneration": 1, "updateRevision": "new", "readyReplicas": 0 });
+        let metadata = json!({ "name": "web", "uid": "1", "generation": 1, "resourceVersion": "5" });
+        json!({ "metadata": metadata, "spec": { "replicas": 0 }, "status": status })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pinned_rollout_is_followed_although_its_revision_cannot_be_read_at_times() {
+        let tries = AtomicUsize::new(0);
+        let cluster = cluster(move |path| match path.contains("controllerrevisions") {
+            true if tries.fetch_add(1, Relaxed) == 0 => (503, json!({ "kind": "Status", "code": 503 })),
+            true => {
+                let owner = json!({ "apiVersion": "", "kind": "", "name": "web", "uid": "1", "controller": true });
+                (200, json!({ "metadata": { "name": "web-new", "ownerReferences": [owner] }, "revision": 3 }))
+            }
+            false => (200, set()),
+        });
+        let done = "podset \"web\" successfully rolled out";
+        let set = cluster.get("web").await.unwrap();
+        assert_eq!(cluster.follow(set.clone(), 3, true).await.unwrap(), done);
+        let other = cluster.follow(set, 2, true).await.unwrap_err().to_string();
+        assert!(other.ends_with("(2) is different from the running revision (3)"), "{other}");
     }
 
     #[test]

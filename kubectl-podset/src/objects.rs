@@ -104,6 +104,11 @@ impl Status {
     }
 }
 
+/// Whether the status describes a former spec.
+pub fn is_behind(set: &PodSet, status: &Status) -> bool {
+    status.observed_generation < set.metadata.generation.unwrap_or(1)
+}
+
 /// How many pods are being deleted and still count.
 pub fn awaited(set: &PodSet, status: &Status) -> usize {
     if set.spec.pod_replacement_policy == "TerminationComplete" { status.terminating_replicas } else { 0 }

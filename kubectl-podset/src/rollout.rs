@@ -5,7 +5,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use serde_json::{Value, json};
 
 use crate::{
-    objects::{KIND, PodSet, RESOURCE, Status, awaited, name},
+    objects::{KIND, PodSet, RESOURCE, Status, awaited, is_behind, is_owned, name},
     on_one_line,
 };
 
@@ -25,7 +25,7 @@ pub fn progress(set: &PodSet) -> Result<(String, bool), String> {
         return Err("rollout status is only available for RollingUpdate strategy type".to_owned());
     }
     let terminating = awaited(set, status);
-    if status.observed_generation < set.metadata.generation.unwrap_or(1) {
+    if is_behind(set, status) {
         return match terminating {
             0 => Ok(("Waiting for podset spec update to be observed...".to_owned(), false)),
             count => waiting(format!("{count} old pods are pending termination")),
@@ -65,6 +65,21 @@ pub fn progress(set: &PodSet) -> Result<(String, bool), String> {
         false => format!("podset {name:?} successfully rolled out"),
     };
     Ok((done, true))
+}
+
+/// What to say if another revision than `pinned` is rolled out. `stored` is the ControllerRevision with the name in the status.
+pub fn other_revision(set: &PodSet, stored: Option<&ControllerRevision>, pinned: i64, is_over: bool) -> Option<String> {
+    if is_behind(set, set.status.as_ref()?) {
+        return None;
+    }
+    let running = match stored.filter(|stored| is_owned(&stored.metadata, set.metadata.uid.as_ref())) {
+        Some(stored) if stored.revision == pinned => return None,
+        Some(stored) => stored.revision.to_string(),
+        // The operator is about to store it, unless the set is up to date: then it has no template.
+        None if !is_over => return None,
+        None => "none".to_owned(),
+    };
+    Some(format!("desired revision ({pinned}) is different from the running revision ({running})"))
 }
 
 /// The table of revisions, or the template of one of them.
@@ -278,6 +293,26 @@ error: rollout status is only available for RollingUpdate strategy type
                 Err(text) => format!("error: {text}"),
             };
             assert_eq!(told, expected, "{patch}");
+        }
+    }
+
+    #[test]
+    fn a_pinned_rollout_ends_when_another_revision_is_rolled_out() {
+        let stored = |owner| {
+            let owner = json!({ "apiVersion": "", "kind": "", "name": "web", "uid": owner, "controller": true });
+            let mut stored = stored(4, json!("b"), None);
+            stored.metadata.owner_references = Some(vec![serde_json::from_value(owner).unwrap()]);
+            stored
+        };
+        let (own, foreign) = (stored("1"), stored("2"));
+        let (now, behind) = (set("{}"), set(r#"{"status":{"observedGeneration":2}}"#));
+        assert_eq!(other_revision(&now, Some(&own), 4, true), None);
+        let error = "desired revision (3) is different from the running revision (4)";
+        assert_eq!(other_revision(&now, Some(&own), 3, false).as_deref(), Some(error));
+        assert_eq!(other_revision(&behind, Some(&own), 3, false), None, "it may be about to change");
+        for missing in [None, Some(&foreign)] {
+            assert_eq!(other_revision(&now, missing, 4, false), None, "it may be about to be stored");
+            assert!(other_revision(&now, missing, 4, true).unwrap().ends_with("(none)"));
         }
     }
 

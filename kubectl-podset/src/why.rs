@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 };
 
 use crate::{
-    objects::{PodSet, Spec, Status, awaited, name, revision},
+    objects::{PodSet, Spec, Status, awaited, is_behind, name, revision},
     on_one_line,
 };
 
@@ -76,11 +76,6 @@ fn headline(seen: &Seen, status: &Status) -> String {
         false => format!("has been unready for {}", since(ready.last_transition_time.0, *now)),
     };
     format!("{name} {verdict} ({}): {}", ready.reason, ready.message)
-}
-
-/// Whether the status describes a former spec.
-fn is_behind(set: &PodSet, status: &Status) -> bool {
-    status.observed_generation < set.metadata.generation.unwrap_or(1)
 }
 
 /// How many pods live.
