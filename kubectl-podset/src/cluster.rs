@@ -27,6 +27,12 @@ use crate::{
 /// The pause before each try to read the PodSet again after a watch has ended.
 const REREAD_PAUSE: Duration = Duration::from_secs(1);
 
+/// After how many seconds the API server ends a watch.
+const WATCH_SECONDS: u32 = 60;
+
+/// After how long without a byte a connection counts as lost: more than a watch may stay silent, and than the API server lets a request take.
+const READ_TIMEOUT: Duration = Duration::from_secs(75);
+
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -89,6 +95,13 @@ fn is_bypassed(proxy: &Uri, server: &Uri, variable: impl Fn(&str) -> Option<Stri
     is_from_environment && matcher.intercept(server).is_none()
 }
 
+/// The configuration for the commands, with this environment.
+fn adjusted(mut config: Config, variable: impl Fn(&str) -> Option<String>) -> Config {
+    config.proxy_url = config.proxy_url.filter(|proxy| !is_bypassed(proxy, &config.cluster_url, variable));
+    config.read_timeout = Some(READ_TIMEOUT);
+    config
+}
+
 /// The innermost cause of an error. kube's errors of exec plugins contain their arguments, variables and output, which may be secret.
 fn root(error: &(dyn std::error::Error + 'static)) -> String {
     // The URL of a proxy may have a password.
@@ -141,7 +154,7 @@ impl Cluster {
     pub async fn new(location: Location) -> Result<Self, Error> {
         let options = KubeConfigOptions { context: location.context, ..KubeConfigOptions::default() };
         let is_named = options.context.is_some() || std::env::var_os("KUBECONFIG").is_some_and(|path| !path.is_empty());
-        let mut config = match location.kubeconfig {
+        let config = match location.kubeconfig {
             Some(path) => Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?,
             None => match Config::from_kubeconfig(&options).await {
                 // Without a kubeconfig, use the pod's ServiceAccount, like kubectl.
@@ -150,7 +163,7 @@ impl Cluster {
             },
         };
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        config.proxy_url = config.proxy_url.filter(|proxy| !is_bypassed(proxy, &config.cluster_url, variable));
+        let config = adjusted(config, variable);
         let namespaces = [location.namespace, Some(config.default_namespace.clone())];
         let namespace = namespaces.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or("default".to_owned());
         let client = Client::try_from(config)?;
@@ -240,7 +253,8 @@ impl Cluster {
         if let Some(last) = self.tell(&set, pinned, watch, told).await? {
             return Ok(Some(last));
         }
-        let params = WatchParams::default().fields(&format!("metadata.name={}", objects::name(&set.metadata)));
+        let params = WatchParams::default().timeout(WATCH_SECONDS);
+        let params = params.fields(&format!("metadata.name={}", objects::name(&set.metadata)));
         let version = set.metadata.resource_version.unwrap_or_default();
         // It may end at any time, or no longer know this version. Without permission to watch, the caller reads the set again and again.
         let events = self.sets.watch(&params, &version).await;
@@ -298,6 +312,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use std::{
+        future::ready,
         os::unix::process::ExitStatusExt,
         sync::atomic::{AtomicUsize, Ordering::Relaxed},
     };
@@ -342,19 +357,25 @@ mod tests {
         assert!(!Error::from(unsupported).to_string().contains("top-secret"));
     }
 
-    /// The cluster whose API server answers with this status code and object.
-    fn cluster<A: Fn(String) -> (u16, Value) + Send + 'static>(answer: A) -> Cluster {
-        let client = Client::new(
-            tower::service_fn(move |request: http::Request<kube::client::Body>| {
-                let (code, object) = answer(request.uri().to_string());
-                let body = kube::client::Body::from(object.to_string().into_bytes());
-                let answer = http::Response::builder().status(code).body(body);
-                std::future::ready(answer)
-            }),
-            "a",
-        );
-        let sets = Api::namespaced_with(client.clone(), "a", &objects::resource());
-        Cluster { client, namespace: "a".to_owned(), sets }
+    impl Cluster {
+        /// The cluster whose API server answers a request to this path with a status code and an object.
+        pub fn testing<A, F>(answer: A) -> Self
+        where
+            A: Fn(String) -> F + Send + 'static,
+            F: Future<Output = (u16, Value)> + Send + 'static,
+        {
+            let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+                let answer = answer(request.uri().to_string());
+                async move {
+                    let (code, object) = answer.await;
+                    let body = kube::client::Body::from(object.to_string().into_bytes());
+                    http::Response::builder().status(code).body(body)
+                }
+            });
+            let client = Client::new(service, "a");
+            let sets = Api::namespaced_with(client.clone(), "a", &objects::resource());
+            Cluster { client, namespace: "a".to_owned(), sets }
+        }
     }
 
     fn set() -> Value {
@@ -363,16 +384,30 @@ mod tests {
         json!({ "metadata": metadata, "spec": { "replicas": 0 }, "status": status })
     }
 
+    #[tokio::test]
+    async fn a_silent_connection_is_given_up() {
+        let config = adjusted(Config::new(Uri::from_static("https://api.example.com")), |_| None);
+        assert!(config.read_timeout.is_some_and(|limit| limit > Duration::from_secs(WATCH_SECONDS.into())));
+        let watched = Cluster::testing(|path| {
+            assert!(!path.contains("watch") || path.contains("timeoutSeconds=60"), "{path}");
+            ready((200, json!({})))
+        });
+        let unready = serde_json::from_value(json!({ "metadata": { "name": "web" }, "spec": {} })).unwrap();
+        assert_eq!(watched.follow_once(unready, 0, true, &mut String::new()).await.unwrap(), None);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_pinned_rollout_is_followed_although_its_revision_cannot_be_read_at_times() {
         let tries = AtomicUsize::new(0);
-        let cluster = cluster(move |path| match path.contains("controllerrevisions") {
-            true if tries.fetch_add(1, Relaxed) == 0 => (503, json!({ "kind": "Status", "code": 503 })),
-            true => {
-                let owner = json!({ "apiVersion": "", "kind": "", "name": "web", "uid": "1", "controller": true });
-                (200, json!({ "metadata": { "name": "web-new", "ownerReferences": [owner] }, "revision": 3 }))
-            }
-            false => (200, set()),
+        let cluster = Cluster::testing(move |path| {
+            ready(match path.contains("controllerrevisions") {
+                true if tries.fetch_add(1, Relaxed) == 0 => (503, json!({ "kind": "Status", "code": 503 })),
+                true => {
+                    let owner = json!({ "apiVersion": "", "kind": "", "name": "web", "uid": "1", "controller": true });
+                    (200, json!({ "metadata": { "name": "web-new", "ownerReferences": [owner] }, "revision": 3 }))
+                }
+                false => (200, set()),
+            })
         });
         let done = "podset \"web\" successfully rolled out";
         let set = cluster.get("web").await.unwrap();

@@ -208,7 +208,7 @@ async fn run(Cli { command, location }: Cli) -> Result<bool, Error> {
     }
     let (mut succeeded, mut separator) = (true, "");
     for name in names {
-        match run_for(&cluster, &command, &name, &mut separator).await {
+        match run_in_time(&cluster, &command, &name, &mut separator).await {
             Ok(text) => print(&text),
             Err(error) => {
                 warn(&error.to_string());
@@ -219,15 +219,24 @@ async fn run(Cli { command, location }: Cli) -> Result<bool, Error> {
     Ok(succeeded)
 }
 
+/// Runs the command for one set, within its timeout; returns what is left to print.
+async fn run_in_time(cluster: &Cluster, command: &Command, name: &str, separator: &mut &str) -> Result<String, Error> {
+    let limit = match command {
+        Command::Rollout(Rollout::Status { timeout, .. }) => Duration::try_from(*timeout).unwrap_or_default(),
+        _ => Duration::ZERO,
+    };
+    let limit = if limit.is_zero() { Duration::MAX } else { limit };
+    let ran = tokio::time::timeout(limit, run_for(cluster, command, name, separator)).await;
+    ran.map_err(|_| "timed out waiting for the condition".to_owned())?
+}
+
 /// Runs the command for one set; returns what is left to print.
 async fn run_for(cluster: &Cluster, command: &Command, name: &str, separator: &mut &str) -> Result<String, Error> {
     let set = cluster.get(name).await?;
     let (args, (patch, what)) = match command {
         Command::Why(_) => return Ok(why::why(&cluster.look(set).await?)),
-        Command::Rollout(Rollout::Status { watch, timeout, revision, .. }) => {
-            let limit = Duration::try_from(*timeout).ok().filter(|limit| !limit.is_zero()).unwrap_or(Duration::MAX);
-            let following = tokio::time::timeout(limit, cluster.follow(set, (*revision).into(), *watch));
-            return following.await.map_err(|_| "timed out waiting for the condition".to_owned())?;
+        Command::Rollout(Rollout::Status { watch, revision, .. }) => {
+            return cluster.follow(set, (*revision).into(), *watch).await;
         }
         Command::Rollout(Rollout::History { revision, output, .. }) => {
             let (revisions, number) = (cluster.owned(&set).await?, (*revision).into());
@@ -296,6 +305,15 @@ mod tests {
         assert_eq!(watches(&["--watch", "-n", "x", "--timeout", "2m"]), Some((true, 120)));
         assert_eq!((watches(&["--timeout=5"]), watches(&["--timeout=0"])), (None, Some((true, 0))));
         assert_eq!(watches(&["--revision=-1"]), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_timeout_also_counts_for_the_first_request() {
+        let cluster = Cluster::testing(|_| std::future::pending());
+        let all = ["kubectl-podset", "rollout", "status", "web", "--timeout=5s"];
+        let command = Cli::try_parse_from(all).unwrap().command;
+        let error = run_in_time(&cluster, &command, "web", &mut "").await.unwrap_err().to_string();
+        assert_eq!(error, "error: timed out waiting for the condition");
     }
 
     #[test]
