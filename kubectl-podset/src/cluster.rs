@@ -1,6 +1,6 @@
 //! Requests to the API server.
 
-use std::{path::PathBuf, pin::pin, time::Duration};
+use std::{ffi::OsString, path::PathBuf, pin::pin, time::Duration};
 
 use futures::{StreamExt, stream};
 use http::Uri;
@@ -72,7 +72,32 @@ fn explained(error: &kube::Error) -> String {
     }
 }
 
-/// Whether there is no kubeconfig at the default place.
+/// The content of these kubeconfig files. As with kubectl, those that do not exist do not count, nor does an empty current-context.
+fn merged(paths: Vec<PathBuf>) -> Result<Kubeconfig, KubeconfigError> {
+    let (mut found, mut missing) = (None, KubeconfigError::FindPath);
+    for path in paths {
+        match Kubeconfig::read_from(path) {
+            Err(error) if is_missing(&error) => missing = error,
+            read => {
+                let mut read = read?;
+                read.current_context = read.current_context.filter(|name| !name.is_empty());
+                found = Some(found.unwrap_or_else(Kubeconfig::default).merge(read)?);
+            }
+        }
+    }
+    found.ok_or(missing)
+}
+
+/// The kubeconfig files that count without `--kubeconfig`: those of this value of $KUBECONFIG, or the one at the default place.
+fn default_paths(named: Option<OsString>) -> Vec<PathBuf> {
+    let named: Vec<_> = named.iter().flat_map(std::env::split_paths).filter(|path| path != "").collect();
+    if !named.is_empty() {
+        return named;
+    }
+    std::env::home_dir().into_iter().map(|home| home.join(".kube/config")).collect()
+}
+
+/// Whether there is no kubeconfig.
 fn is_missing(error: &KubeconfigError) -> bool {
     match error {
         KubeconfigError::ReadConfig(error, _) => error.kind() == std::io::ErrorKind::NotFound,
@@ -153,14 +178,13 @@ impl Cluster {
     /// The cluster of a kubeconfig.
     pub async fn new(location: Location) -> Result<Self, Error> {
         let options = KubeConfigOptions { context: location.context, ..KubeConfigOptions::default() };
-        let is_named = options.context.is_some() || std::env::var_os("KUBECONFIG").is_some_and(|path| !path.is_empty());
-        let config = match location.kubeconfig {
-            Some(path) => Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?,
-            None => match Config::from_kubeconfig(&options).await {
-                // Without a kubeconfig, use the pod's ServiceAccount, like kubectl.
-                Err(error) if !is_named && is_missing(&error) => Config::incluster().map_err(|_| error)?,
-                config => config?,
-            },
+        let named = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty());
+        let is_named = location.kubeconfig.is_some() || options.context.is_some() || named.is_some();
+        let paths = location.kubeconfig.map_or_else(|| default_paths(named), |path| vec![path]);
+        let config = match merged(paths) {
+            // Without a kubeconfig, use the pod's ServiceAccount, like kubectl.
+            Err(error) if !is_named && is_missing(&error) => Config::incluster().map_err(|_| error)?,
+            kubeconfig => Config::from_custom_kubeconfig(kubeconfig?, &options).await?,
         };
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let config = adjusted(config, variable);
@@ -334,6 +358,25 @@ mod tests {
         let failed = AuthError::AuthExecRun { cmd: "login --password top-secret".to_owned(), status: out.status, out };
         let error = Error::from(kube::Error::Auth(failed)).to_string();
         assert!(error.ends_with("the exec plugin of the kubeconfig failed (exit status: 1)"), "{error}");
+    }
+
+    #[test]
+    fn missing_kubeconfigs_and_empty_contexts_are_skipped() {
+        let dir = std::env::temp_dir().join(format!("kubectl-podset-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = |name: &str, text: &str| {
+            std::fs::write(dir.join(name), text).unwrap();
+            dir.join(name)
+        };
+        let empty = file("empty", r#"{ current-context: "" }"#);
+        let (one, broken) = (file("one", "{ current-context: one }"), file("broken", "{"));
+        let missing = || dir.join("missing");
+        let context = |paths: Vec<PathBuf>| merged(paths).map(|config| config.current_context);
+        assert_eq!(context(vec![missing(), empty.clone(), one]).unwrap().as_deref(), Some("one"));
+        assert_eq!(context(vec![empty]).unwrap(), None);
+        assert!(is_missing(&context(vec![missing()]).unwrap_err()));
+        assert!(context(vec![missing(), broken]).is_err_and(|error| !is_missing(&error)));
+        std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
