@@ -12,7 +12,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, Config,
-    api::{ListParams, WatchEvent, WatchParams},
+    api::{ApiResource, DynamicObject, ListParams, WatchEvent, WatchParams},
     client::AuthError,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
@@ -52,7 +52,14 @@ impl From<String> for Error {
 
 /// An error of the API server in kubectl's words, and what helps.
 fn explained(error: &kube::Error) -> String {
-    let kube::Error::Api(status) = error else { return format!("error: cannot reach the cluster: {}", root(error)) };
+    let status = match error {
+        kube::Error::Api(status) => status,
+        kube::Error::SerdeError(_) => {
+            return format!("error: cannot read the answer of the API server: {}", root(error));
+        }
+        kube::Error::BuildRequest(_) => return format!("error: cannot make the request: {}", root(error)),
+        _ => return format!("error: cannot reach the cluster: {}", root(error)),
+    };
     match (status.code, status.reason.as_str()) {
         (401, _) => "error: You must be logged in to the server (Unauthorized)".to_owned(),
         // A path that the API server does not know is no object that is not found.
@@ -325,8 +332,12 @@ impl Cluster {
     pub async fn look(&self, set: PodSet) -> Result<Seen, Error> {
         let pods = self.owned::<Pod>(&set).await?;
         let revisions = self.owned(&set).await?;
-        let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
-        let mut events = api.list(&ListParams::default().fields("type=Warning")).await?.items;
+        let (client, type_) = (self.client.clone(), ApiResource::erase::<Event>(&()));
+        let api: Api<DynamicObject> = Api::namespaced_with(client, &self.namespace, &type_);
+        let listed = api.list(&ListParams::default().fields("type=Warning")).await?.items.into_iter();
+        // Another client may have written an event with a time that this plugin does not support.
+        let readable = listed.filter_map(|event| serde_json::from_value(serde_json::to_value(event).ok()?).ok());
+        let mut events: Vec<Event> = readable.collect();
         let uids: Vec<_> = pods.iter().map(|pod| &pod.metadata.uid).chain([&set.metadata.uid]).collect();
         events.retain(|event| uids.contains(&&event.involved_object.uid));
         Ok(Seen { set, pods, revisions, events, now: Timestamp::now() })
@@ -358,6 +369,28 @@ mod tests {
         let failed = AuthError::AuthExecRun { cmd: "login --password top-secret".to_owned(), status: out.status, out };
         let error = Error::from(kube::Error::Auth(failed)).to_string();
         assert!(error.ends_with("the exec plugin of the kubeconfig failed (exit status: 1)"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn events_that_cannot_be_read_do_not_count() {
+        let cluster = Cluster::testing(|path| {
+            let event = |at: &str| json!({ "metadata": {}, "involvedObject": { "uid": "1" }, "lastTimestamp": at });
+            let events = json!([event("9999-12-31T23:59:59Z"), event("2026-01-01T00:00:00Z")]);
+            let items = if path.contains("/events") { events } else { json!([]) };
+            ready((200, json!({ "metadata": {}, "items": items })))
+        });
+        let seen = cluster.look(serde_json::from_value(set()).unwrap()).await.unwrap();
+        assert_eq!(seen.events.len(), 1);
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_is_no_lost_connection() {
+        let unreadable = serde_json::from_str::<u8>("x").unwrap_err();
+        let error = Error::from(kube::Error::SerdeError(unreadable)).to_string();
+        assert!(error.starts_with("error: cannot read the answer of the API server: "), "{error}");
+        let invalid = kube::core::request::Error::Validation("no".to_owned());
+        let error = Error::from(kube::Error::BuildRequest(invalid)).to_string();
+        assert_eq!(error, "error: cannot make the request: failed to validate request: no");
     }
 
     #[test]

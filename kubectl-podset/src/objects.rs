@@ -8,7 +8,7 @@ use k8s_openapi::{
     },
 };
 use kube::core::{ApiResource, GroupVersionKind, Object};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// The resource with its group, as kubectl names it in errors.
@@ -88,8 +88,15 @@ pub struct Status {
     pub updated_available_replicas: usize,
     pub current_revision: Option<String>,
     pub update_revision: Option<String>,
+    #[serde(deserialize_with = "readable")]
     pub conditions: Vec<Condition>,
     pub written_by: Option<String>,
+}
+
+/// The conditions that can be read. Another client may have written one with a time that this plugin does not support.
+fn readable<'de, D: Deserializer<'de>>(conditions: D) -> Result<Vec<Condition>, D::Error> {
+    let conditions = Vec::<Value>::deserialize(conditions)?.into_iter();
+    Ok(conditions.filter_map(|condition| serde_json::from_value(condition).ok()).collect())
 }
 
 impl Status {
@@ -164,5 +171,17 @@ pub mod testing {
             merge(fields.entry(field).or_insert(Value::Null), value);
         }
         *into = fields.into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_that_cannot_be_read_do_not_count() {
+        let patch = r#"{"status":{"conditions":{"foreign":{"type":"A","status":"True","reason":"B","message":"","lastTransitionTime":"9999-12-31T23:59:59Z"}}}}"#;
+        let status = testing::set(patch).status.unwrap();
+        assert_eq!(status.conditions.iter().map(|condition| &*condition.type_).collect::<Vec<_>>(), ["Ready"]);
     }
 }
