@@ -148,13 +148,27 @@ pub fn undo(set: &PodSet, revisions: &[ControllerRevision], to: i64) -> Result<C
         Value::Null => json!({ "op": "remove", "path": "/spec/template" }),
         template => json!({ "op": "add", "path": "/spec/template", "value": template }),
     });
+    patch.extend(restore_cause(set, found));
+    Ok((Some(patch.into()), "rolled back".to_owned()))
+}
+
+/// The operations of a JSON patch that give the set the change cause of this revision.
+fn restore_cause(set: &PodSet, found: &ControllerRevision) -> Vec<Value> {
     let path = format!("/metadata/annotations/{}", CHANGE_CAUSE.replace('/', "~1"));
     match (cause(found), set_cause(set)) {
-        (Some(cause), Some(_)) => patch.push(json!({ "op": "replace", "path": path, "value": cause })),
-        (None, Some(_)) => patch.push(json!({ "op": "remove", "path": path })),
-        (_, None) => {}
+        (Some(cause), Some(_)) => vec![json!({ "op": "replace", "path": path, "value": cause })],
+        (None, Some(_)) => vec![json!({ "op": "remove", "path": path })],
+        // With a cause in its template, the set needs none of its own.
+        (_, None) => match (own_cause(found), &set.metadata.annotations) {
+            (None, _) => Vec::new(),
+            (Some(cause), Some(_)) => vec![json!({ "op": "add", "path": path, "value": cause })],
+            // Not in the place of annotations that the set got meanwhile.
+            (Some(cause), None) => vec![
+                json!({ "op": "test", "path": "/metadata/resourceVersion", "value": set.metadata.resource_version }),
+                json!({ "op": "add", "path": "/metadata/annotations", "value": { CHANGE_CAUSE: cause } }),
+            ],
+        },
     }
-    Ok((Some(patch.into()), "rolled back".to_owned()))
 }
 
 /// The merge patch that restarts a set: its template changes, and nothing in the pods but an annotation.
@@ -207,9 +221,12 @@ fn is_current(set: &PodSet, stored: &ControllerRevision) -> bool {
 
 /// The cause of a revision: its own annotation, or the one in its template.
 fn cause(stored: &ControllerRevision) -> Option<&str> {
-    let own = stored.metadata.annotations.as_ref().and_then(|annotations| annotations.get(CHANGE_CAUSE));
     let in_template = || stored.data.as_ref()?.0["template"]["metadata"]["annotations"][CHANGE_CAUSE].as_str();
-    own.map(String::as_str).or_else(in_template)
+    own_cause(stored).or_else(in_template)
+}
+
+fn own_cause(stored: &ControllerRevision) -> Option<&str> {
+    stored.metadata.annotations.as_ref()?.get(CHANGE_CAUSE).map(String::as_str)
 }
 
 fn set_cause(set: &PodSet) -> Option<&str> {
@@ -355,6 +372,25 @@ error: rollout status is only available for RollingUpdate strategy type
         let last = undo(&with_template(&json!("b")), &revisions[1..2], 0);
         assert_eq!(last, Err("no last revision to roll back to".to_owned()));
         assert!(undo(&set(PAUSED), &revisions, 0).is_err());
+    }
+
+    #[test]
+    fn undo_restores_the_change_cause_also_of_a_set_without_one() {
+        let patched = |annotations: Value, stored: &ControllerRevision| {
+            let mut set = with_template(&json!("b"));
+            set.metadata.annotations = serde_json::from_value(annotations).unwrap();
+            set.metadata.resource_version = Some("5".to_owned());
+            let patch = undo(&set, std::slice::from_ref(stored), 0).unwrap().0.unwrap();
+            patch.as_array().unwrap()[2..].iter().map(Value::to_string).collect::<Vec<_>>()
+        };
+        let own = stored(4, json!("c"), Some("two"));
+        let add = r#"{"op":"add","path":"/metadata/annotations/kubernetes.io~1change-cause","value":"two"}"#;
+        assert_eq!(patched(json!({ "a": "b" }), &own), [add]);
+        let test = r#"{"op":"test","path":"/metadata/resourceVersion","value":"5"}"#;
+        let add = r#"{"op":"add","path":"/metadata/annotations","value":{"kubernetes.io/change-cause":"two"}}"#;
+        assert_eq!(patched(Value::Null, &own), [test, add]);
+        let in_template = json!({ "metadata": { "annotations": { CHANGE_CAUSE: "in the template" } } });
+        assert_eq!(patched(Value::Null, &stored(4, in_template, None)), [""; 0], "the template has it");
     }
 
     #[test]
