@@ -13,10 +13,11 @@ use k8s_openapi::api::{
 use kube::{
     Api, Client, Config,
     api::{ApiResource, DynamicObject, ListParams, WatchEvent, WatchParams},
-    client::AuthError,
+    client::{AuthError, Body, ClientBuilder, retry::RetryPolicy},
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use serde_json::Value;
+use tower::{buffer::BufferLayer, retry::RetryLayer};
 
 use crate::{
     objects::{self, PodSet},
@@ -131,7 +132,15 @@ fn is_bypassed(proxy: &Uri, server: &Uri, variable: impl Fn(&str) -> Option<Stri
 fn adjusted(mut config: Config, variable: impl Fn(&str) -> Option<String>) -> Config {
     config.proxy_url = config.proxy_url.filter(|proxy| !is_bypassed(proxy, &config.cluster_url, variable));
     config.read_timeout = Some(READ_TIMEOUT);
+    // It retries silently for minutes.
+    config.default_retry = false;
     config
+}
+
+/// Retries a request that the API server answers with 429, 503 or 504, for about 4 seconds. kubectl does so if the answer has a Retry-After,
+/// up to 10 times. Each of our requests has the same effect if it is sent twice.
+fn retries() -> (RetryLayer<RetryPolicy>, BufferLayer<http::Request<Body>>) {
+    (RetryLayer::new(RetryPolicy::default()), BufferLayer::new(1))
 }
 
 /// The innermost cause of an error. kube's errors of exec plugins contain their arguments, variables and output, which may be secret.
@@ -197,7 +206,7 @@ impl Cluster {
         let config = adjusted(config, variable);
         let namespaces = [location.namespace, Some(config.default_namespace.clone())];
         let namespace = namespaces.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or("default".to_owned());
-        let client = Client::try_from(config)?;
+        let client = ClientBuilder::try_from(config)?.with_layer(&retries()).build();
         let sets = Api::namespaced_with(client.clone(), &namespace, &objects::resource());
         Ok(Cluster { client, namespace, sets })
     }
@@ -349,10 +358,14 @@ mod tests {
     use std::{
         future::ready,
         os::unix::process::ExitStatusExt,
-        sync::atomic::{AtomicUsize, Ordering::Relaxed},
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering::Relaxed},
+        },
     };
 
     use serde_json::json;
+    use tower::Layer;
 
     use super::*;
 
@@ -440,11 +453,11 @@ mod tests {
             A: Fn(String) -> F + Send + 'static,
             F: Future<Output = (u16, Value)> + Send + 'static,
         {
-            let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let service = tower::service_fn(move |request: http::Request<Body>| {
                 let answer = answer(request.uri().to_string());
                 async move {
                     let (code, object) = answer.await;
-                    let body = kube::client::Body::from(object.to_string().into_bytes());
+                    let body = Body::from(object.to_string().into_bytes());
                     http::Response::builder().status(code).body(body)
                 }
             });
@@ -458,6 +471,21 @@ mod tests {
         let status = json!({ "observedGeneration": 1, "updateRevision": "new", "readyReplicas": 0 });
         let metadata = json!({ "name": "web", "uid": "1", "generation": 1, "resourceVersion": "5" });
         json!({ "metadata": metadata, "spec": { "replicas": 0 }, "status": status })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_the_server_cannot_take_is_retried_for_seconds_only() {
+        assert!(!adjusted(Config::new(Uri::from_static("https://api.example.com")), |_| None).default_retry);
+        let (sent, start) = (Arc::new(AtomicUsize::new(0)), tokio::time::Instant::now());
+        let count = sent.clone();
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            count.fetch_add(1, Relaxed);
+            ready(http::Response::builder().status(429).body(Body::empty()))
+        });
+        let client = Client::new(retries().layer(service), "a");
+        let failed = client.request_text(http::Request::new(Vec::new())).await.unwrap_err();
+        assert!(is_transient(&failed), "{failed}");
+        assert!((2..9).contains(&sent.load(Relaxed)) && start.elapsed() < Duration::from_secs(15));
     }
 
     #[tokio::test]
