@@ -169,6 +169,17 @@ fn is_transient(error: &kube::Error) -> bool {
     }
 }
 
+/// Nothing, and a warning, in the place of what the user may not list.
+fn without<T>(error: Error) -> Result<Vec<T>, Error> {
+    match &error {
+        Error::Api(kube::Error::Api(status)) if status.code == 403 => {
+            crate::warn(&error.to_string());
+            Ok(Vec::new())
+        }
+        _ => Err(error),
+    }
+}
+
 /// The API server, and a namespace.
 pub struct Cluster {
     client: Client,
@@ -337,16 +348,19 @@ impl Cluster {
         Ok(None)
     }
 
-    /// What explains the state of the set.
-    pub async fn look(&self, set: PodSet) -> Result<Seen, Error> {
-        let pods = self.owned::<Pod>(&set).await?;
-        let revisions = self.owned(&set).await?;
+    /// The warnings of the namespace that can be read. Another client may have written one with a time that this plugin does not support.
+    async fn warnings(&self) -> Result<Vec<Event>, Error> {
         let (client, type_) = (self.client.clone(), ApiResource::erase::<Event>(&()));
         let api: Api<DynamicObject> = Api::namespaced_with(client, &self.namespace, &type_);
         let listed = api.list(&ListParams::default().fields("type=Warning")).await?.items.into_iter();
-        // Another client may have written an event with a time that this plugin does not support.
-        let readable = listed.filter_map(|event| serde_json::from_value(serde_json::to_value(event).ok()?).ok());
-        let mut events: Vec<Event> = readable.collect();
+        Ok(listed.filter_map(|event| serde_json::from_value(serde_json::to_value(event).ok()?).ok()).collect())
+    }
+
+    /// What explains the state of the set.
+    pub async fn look(&self, set: PodSet) -> Result<Seen, Error> {
+        let pods = self.owned::<Pod>(&set).await?;
+        let revisions = self.owned(&set).await.or_else(without)?;
+        let mut events = self.warnings().await.or_else(without)?;
         let uids: Vec<_> = pods.iter().map(|pod| &pod.metadata.uid).chain([&set.metadata.uid]).collect();
         events.retain(|event| uids.contains(&&event.involved_object.uid));
         Ok(Seen { set, pods, revisions, events, now: Timestamp::now() })
@@ -394,6 +408,17 @@ mod tests {
         });
         let seen = cluster.look(serde_json::from_value(set()).unwrap()).await.unwrap();
         assert_eq!(seen.events.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn why_works_without_permission_to_list_events_and_revisions() {
+        let cluster = Cluster::testing(|path| {
+            let status = json!({ "kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403 });
+            let pods = json!({ "metadata": {}, "items": [] });
+            ready(if path.contains("/pods") { (200, pods) } else { (403, status) })
+        });
+        let seen = cluster.look(serde_json::from_value(set()).unwrap()).await.unwrap();
+        assert_eq!((seen.events.len(), seen.revisions.len()), (0, 0));
     }
 
     #[test]
