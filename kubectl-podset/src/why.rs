@@ -265,6 +265,7 @@ fn advice(seen: &Seen, status: &Status) -> Option<String> {
     let Seen { set, pods, now, .. } = seen;
     let undo = undo(seen, status);
     let (reason, message) = status.ready().map(|ready| (&*ready.reason, &*ready.message)).unwrap_or_default();
+    let is_behind = is_behind(set, status);
     let is_late = reason == "ProgressDeadlineExceeded";
     let is_overdue =
         |pod: &Pod| !is_over(pod) && pod.metadata.deletion_timestamp.as_ref().is_some_and(|end| end.0 < *now);
@@ -273,9 +274,9 @@ fn advice(seen: &Seen, status: &Status) -> Option<String> {
     let rejected = status.condition("ReplicaFailure", "True").map(|failure| failure.reason.as_str());
     Some(match (reason, rejected) {
         _ if set.metadata.deletion_timestamp.is_some() => return None,
-        (reason, _) if is_behind(set, status) && reason != "WaitingForTermination" => return None,
-        ("InvalidTemplate" | "PodsFailing", _) => format!("fix spec.template{undo}"),
-        (_, Some(rejected)) => {
+        ("InvalidTemplate" | "PodsFailing", _) if !is_behind => format!("fix spec.template{undo}"),
+        // A scale-down is observed only once the surplus pods are deleted.
+        (_, Some(rejected)) if !is_behind || rejected == "FailedDelete" => {
             let (what, why, seconds) = match rejected {
                 "FailedCreate" => ("no pods can be created", "a quota, a webhook or a policy", 30),
                 _ => ("pods cannot be deleted", "a webhook, a policy or no response", 90),
@@ -285,6 +286,7 @@ fn advice(seen: &Seen, status: &Status) -> Option<String> {
             )
         }
         ("WaitingForTermination", _) => WAIT.to_owned(),
+        _ if is_behind => return None,
         _ if is_late && awaited(set, status) > 0 && pods.iter().any(is_overdue) => WAIT.to_owned(),
         _ if pods.iter().any(is_without_node) => {
             let undo = if is_late { &undo } else { "" };
@@ -436,6 +438,11 @@ web may not be ready (AllPodsReady): 2 of 2
 {"spec":{"replicas":1},"status":{"observedGeneration":2}}
 web may not be ready (AllPodsReady): 2 of 2
 - 2 pods live, 1 are wanted: the surplus pods are not deleted yet
+
+{"spec":{"replicas":1},"status":{"observedGeneration":2,"conditions":{"failure":{"type":"ReplicaFailure","status":"True","reason":"FailedDelete","message":"no","lastTransitionTime":"2026-01-01T00:57:00Z"}}}}
+web may not be ready (AllPodsReady): 2 of 2
+- 2 pods live, 1 are wanted: the surplus pods are not deleted yet
+Next: the message says why pods cannot be deleted, for example a webhook, a policy or no response; the operator tries again within about 90 seconds
 
 {"spec":{"podReplacementPolicy":"TerminationComplete"},"status":{"observedGeneration":2,"terminatingReplicas":1,"conditions":{"ready":{"reason":"WaitingForTermination"}}}}
 web may not be ready (WaitingForTermination): 2 of 2
