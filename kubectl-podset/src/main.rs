@@ -156,12 +156,20 @@ fn duration(text: &str) -> Result<SignedDuration, String> {
     text.parse().map_err(|_| "give a number and a unit, such as 30s or 5m".to_owned())
 }
 
-/// Prints lines. A reader that has gone away ends the command, as it ends kubectl.
+/// Prints lines. Output that cannot be written ends the command.
 fn print(lines: &str) {
-    let printed = writeln!(stdout(), "{}", without_control_characters(lines));
-    if printed.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe) {
-        std::process::exit(128 + SIGPIPE);
+    if let Err(error) = writeln!(stdout(), "{}", without_control_characters(lines)) {
+        std::process::exit(exit_code(&error));
     }
+}
+
+/// The exit code after this error of the output. A reader that has gone away ends the command quietly, as it ends kubectl.
+fn exit_code(error: &std::io::Error) -> i32 {
+    if error.kind() == ErrorKind::BrokenPipe {
+        return 128 + SIGPIPE;
+    }
+    warn(&format!("error: cannot write the output: {error}"));
+    1
 }
 
 fn warn(lines: &str) {
@@ -320,6 +328,12 @@ mod tests {
     fn text_from_objects_has_no_control_characters_and_stays_on_its_line() {
         assert_eq!(without_control_characters("a\u{1b}]0;b\n\tc"), "a\u{fffd}]0;b\n\tc");
         assert_eq!(on_one_line("no\nNext: delete  all"), "no Next: delete all");
+    }
+
+    #[test]
+    fn output_that_cannot_be_written_is_an_error_unless_nobody_reads_it() {
+        let failure = |kind: ErrorKind| exit_code(&kind.into());
+        assert_eq!((failure(ErrorKind::BrokenPipe), failure(ErrorKind::StorageFull)), (141, 1));
     }
 
     #[test]
