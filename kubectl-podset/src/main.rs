@@ -153,7 +153,8 @@ impl Command {
 
 fn duration(text: &str) -> Result<SignedDuration, String> {
     let text = if text == "0" { "0s" } else { text };
-    text.parse().map_err(|_| "give a number and a unit, such as 30s or 5m".to_owned())
+    let limit = text.parse().ok().filter(|limit: &SignedDuration| !limit.is_negative());
+    limit.ok_or_else(|| "give a number and a unit, such as 30s or 5m".to_owned())
 }
 
 /// Prints lines. Output that cannot be written ends the command.
@@ -312,7 +313,7 @@ mod tests {
         assert_eq!(watches(&["-w=false", "--timeout=1m30s"]), Some((false, 90)));
         assert_eq!(watches(&["--watch", "-n", "x", "--timeout", "2m"]), Some((true, 120)));
         assert_eq!((watches(&["--timeout=5"]), watches(&["--timeout=0"])), (None, Some((true, 0))));
-        assert_eq!(watches(&["--revision=-1"]), None);
+        assert_eq!((watches(&["--revision=-1"]), watches(&["--timeout=-5s"])), (None, None));
     }
 
     #[tokio::test(start_paused = true)]
