@@ -123,7 +123,11 @@ struct Change {
 impl Sets {
     /// The names, without their type; none: the selector counts.
     fn names(&self) -> Result<Vec<String>, String> {
-        let is_type = |text: &str| ["podset", "podsets", "pset", KIND, RESOURCE].contains(&text);
+        // As kubectl, in any case, and with the version.
+        let is_type = |text: &str| {
+            let text = text.to_lowercase().replacen(".v1alpha1.", ".", 1);
+            ["podset", "podsets", "pset", KIND, RESOURCE].contains(&&*text)
+        };
         let typed =
             |text: &String| text.split_once('/').filter(|(type_, _)| is_type(type_)).map(|(_, name)| name.to_owned());
         let names: Option<Vec<String>> = match (&self.names[..], &self.selector) {
@@ -355,7 +359,15 @@ mod tests {
             let all = ["kubectl-podset", "why"].into_iter().chain(arguments.split(' '));
             Cli::try_parse_from(all).map_err(|error| error.to_string())?.command.sets().names()
         };
-        for text in ["web", "podset/web", "podset web", "podsets.app.example.com/web"] {
+        for text in [
+            "web",
+            "podset/web",
+            "podset web",
+            "podsets.app.example.com/web",
+            "PodSet/web",
+            "PODSET web",
+            "podsets.v1alpha1.app.example.com/web",
+        ] {
             assert_eq!(names(text).as_deref(), Ok(&["web".to_owned()][..]), "{text}");
         }
         assert_eq!(names("pset/web podset/db"), names("pset web db"));
