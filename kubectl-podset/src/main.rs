@@ -163,9 +163,14 @@ fn duration(text: &str) -> Result<SignedDuration, String> {
 
 /// Prints lines. Output that cannot be written ends the command.
 fn print(lines: &str) {
-    if let Err(error) = writeln!(stdout(), "{}", without_control_characters(lines)) {
+    if let Err(error) = stdout().write_all(line(lines).as_bytes()) {
         std::process::exit(exit_code(&error));
     }
+}
+
+/// What is printed for this text. No objects are no empty line.
+fn line(text: &str) -> String {
+    if text.is_empty() { String::new() } else { without_control_characters(text) + "\n" }
 }
 
 /// The exit code after this error of the output. A reader that has gone away ends the command quietly, as it ends kubectl.
@@ -318,6 +323,11 @@ mod tests {
         assert_eq!(watches(&["--watch", "-n", "x", "--timeout", "2m"]), Some((true, 120)));
         assert_eq!((watches(&["--timeout=5"]), watches(&["--timeout=0"])), (None, Some((true, 0))));
         assert_eq!((watches(&["--revision=-1"]), watches(&["--timeout=-5s"])), (None, None));
+    }
+
+    #[test]
+    fn nothing_to_print_is_no_empty_line() {
+        assert_eq!((line(""), line("a")), (String::new(), "a\n".to_owned()));
     }
 
     #[tokio::test(start_paused = true)]
