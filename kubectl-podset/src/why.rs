@@ -158,9 +158,10 @@ fn condition<'a>(status: &'a PodStatus, type_: &str) -> Option<&'a PodCondition>
     status.conditions.iter().flatten().find(|condition| condition.type_ == type_)
 }
 
-/// The condition that says that no node was found for the pod.
+/// The condition that says that no node was found for the pod. While the pod has scheduling gates, none is searched for.
 fn unscheduled(status: &PodStatus) -> Option<&PodCondition> {
-    condition(status, "PodScheduled").filter(|scheduled| scheduled.status == "False")
+    let unscheduled = condition(status, "PodScheduled").filter(|scheduled| scheduled.status == "False")?;
+    Some(unscheduled).filter(|unscheduled| unscheduled.reason.as_deref() != Some("SchedulingGated"))
 }
 
 /// Why a pod is not available.
@@ -185,6 +186,11 @@ fn unready(pod: &Pod, min_ready: u32, now: Timestamp) -> Option<String> {
     if let Some(unscheduled) = unscheduled(status) {
         let message = unscheduled.message.as_deref().unwrap_or("no reason is given");
         return Some(format!("cannot be scheduled: {message}"));
+    }
+    let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+    let gates: Vec<&str> = gates.map(|gate| &*gate.name).collect();
+    if !gates.is_empty() {
+        return Some(format!("waits for its scheduling gates: {}", gates.join(", ")));
     }
     let waiting = containers().find_map(waiting);
     let gate = || Some(format!("is not ready: {}", condition("Ready")?.message.as_ref()?));
@@ -501,6 +507,12 @@ web is ready and up to date (AllPodsReady): 2 of 2
         assert_eq!(late(waits, "", &overdue), WAIT);
         let on_hold = late("{}", "0 of 2; the rollout is on hold: no", &json!({ "metadata": {} }));
         assert_eq!(on_hold, "the message says why the rollout is on hold");
+        let gated = json!([{ "type": "PodScheduled", "status": "False", "reason": "SchedulingGated" }]);
+        let spec = json!({ "containers": [], "schedulingGates": [{ "name": "a/b" }, { "name": "c" }] });
+        let gated = json!({ "metadata": {}, "spec": spec, "status": { "conditions": gated } });
+        let what = unready(&serde_json::from_value(gated.clone()).unwrap(), 0, Timestamp::UNIX_EPOCH);
+        assert_eq!(what.as_deref(), Some("waits for its scheduling gates: a/b, c"));
+        assert_eq!(advice_for("{}", "PodsNotReady", "", &gated), "", "nodes do not help");
         let paused = r#"{"spec":{"updateStrategy":{"rollingUpdate":{"paused":true}}}}"#;
         let resume = FORMER.replace(": kubectl", ": kubectl podset rollout resume web --namespace a && kubectl");
         assert_eq!(advice_for(paused, "PodsFailing", "", &overdue), format!("fix spec.template, {resume}"));
