@@ -131,7 +131,7 @@ pub type Change = (Option<Value>, String);
 ///
 /// # Errors
 ///
-/// If there is no such revision, or the set is paused.
+/// If there is no such revision, it has no template, or the set is paused.
 pub fn undo(set: &PodSet, revisions: &[ControllerRevision], to: i64) -> Result<Change, String> {
     if set.spec.update_strategy.rolling_update.paused {
         let advice = "resume it first with 'kubectl podset rollout resume' and try again";
@@ -145,6 +145,9 @@ pub fn undo(set: &PodSet, revisions: &[ControllerRevision], to: i64) -> Result<C
     if is_current(set, found) {
         let reason = format!("(current template already matches revision {})", found.revision);
         return Ok((None, format!("skipped rollback {reason}")));
+    }
+    if found.data.as_ref().is_none_or(|data| data.0.get("template").is_none()) {
+        return Err(format!("revision {} has no template", found.revision));
     }
     // Not in the place of another set of this name.
     let mut patch = vec![json!({ "op": "test", "path": "/metadata/uid", "value": set.metadata.uid })];
@@ -239,6 +242,8 @@ fn set_cause(set: &PodSet) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+
     use super::*;
     use crate::objects::testing::set;
 
@@ -379,6 +384,12 @@ error: rollout status is only available for RollingUpdate strategy type
         let last = undo(&with_template(&json!("b")), &revisions[1..2], 0);
         assert_eq!(last, Err("no last revision to roll back to".to_owned()));
         assert!(undo(&set(PAUSED), &revisions, 0).is_err());
+        let mut damaged = stored(5, Value::Null, None);
+        for data in [None, Some(json!({ "spec": {} }))] {
+            damaged.data = data.map(RawExtension);
+            let error = undo(&with_template(&json!("b")), std::slice::from_ref(&damaged), 5).unwrap_err();
+            assert_eq!(error, "revision 5 has no template");
+        }
     }
 
     #[test]
