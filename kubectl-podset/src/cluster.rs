@@ -122,7 +122,12 @@ fn first_line(error: &KubeconfigError) -> String {
 fn is_bypassed(proxy: &Uri, server: &Uri, variable: impl Fn(&str) -> Option<String>) -> bool {
     let either = |name: &str| variable(name).or_else(|| variable(&name.to_lowercase()));
     let is_from_environment = either("HTTPS_PROXY").is_some_and(|url| url.parse().is_ok_and(|url: Uri| url == *proxy));
-    let hosts = format!("localhost,127.0.0.0/8,::1,{}", either("NO_PROXY").unwrap_or_default());
+    let port = server.port_u16().unwrap_or(if server.scheme_str() == Some("http") { 80 } else { 443 });
+    let port = format!(":{port}");
+    // As in Go, an entry may have a port or begin with `*.`, and `*` also matches addresses.
+    let host = |entry: &str| entry.trim().trim_end_matches(&port).trim_start_matches("*.").replace(['[', ']'], "");
+    let hosts: Vec<String> = either("NO_PROXY").unwrap_or_default().split(',').map(host).collect();
+    let hosts = format!("localhost,127.0.0.0/8,::1,{}", hosts.join(",").replace('*', "*,0.0.0.0/0,::/0"));
     // The proxy does not matter here, only the hosts do.
     let matcher = Matcher::builder().all("http://proxy").no(hosts).build();
     is_from_environment && matcher.intercept(server).is_none()
@@ -130,7 +135,11 @@ fn is_bypassed(proxy: &Uri, server: &Uri, variable: impl Fn(&str) -> Option<Stri
 
 /// The configuration for the commands, with this environment.
 fn adjusted(mut config: Config, variable: impl Fn(&str) -> Option<String>) -> Config {
-    config.proxy_url = config.proxy_url.filter(|proxy| !is_bypassed(proxy, &config.cluster_url, variable));
+    let proxy = config.proxy_url.filter(|proxy| !is_bypassed(proxy, &config.cluster_url, variable));
+    config.proxy_url = proxy.map(|proxy| match proxy.scheme() {
+        Some(_) => proxy,
+        None => format!("http://{proxy}").parse().unwrap_or(proxy),
+    });
     config.read_timeout = Some(READ_TIMEOUT);
     // It retries silently for minutes.
     config.default_retry = false;
@@ -467,6 +476,30 @@ mod tests {
             assert!(is_bypassed(environment, server) && !is_bypassed("http://other:3128", server), "{server}");
         }
         assert!(!is_bypassed(environment, "https://api.example.org"));
+        let is_excluded = |server: &'static str, no_proxy: &str| {
+            let variable = |name: &str| match name {
+                "HTTPS_PROXY" => Some("proxy:3128".to_owned()),
+                _ => Some(no_proxy.to_owned()),
+            };
+            let mut config = Config::new(Uri::from_static(server));
+            config.proxy_url = Some(Uri::from_static("proxy:3128"));
+            let proxy = adjusted(config, variable).proxy_url;
+            assert!(proxy.as_ref().is_none_or(|proxy| *proxy == "http://proxy:3128/"), "{proxy:?}");
+            proxy.is_none()
+        };
+        for (server, no_proxy, expected) in [
+            ("https://api.example.com", "*.Example.com", true),
+            ("https://api.example.com", "example.com:443", true),
+            ("https://api.example.com:6443", "other:443, example.com:6443", true),
+            ("https://api.example.com:6443", "example.com:443", false),
+            ("https://10.1.2.3:6443", "*", true),
+            ("https://10.1.2.3:6443", "10.1.2.3:6443", true),
+            ("https://[fd00::1]:6443", "[fd00::1]:6443", true),
+            ("https://[fd00::1]:6443", "fd00::1", true),
+            ("https://api.example.com", "", false),
+        ] {
+            assert_eq!(is_excluded(server, no_proxy), expected, "{server} {no_proxy}");
+        }
         let unsupported = kube::Error::ProxyProtocolUnsupported { proxy_url: Uri::from_static(environment) };
         assert!(!Error::from(unsupported).to_string().contains("top-secret"));
     }
