@@ -146,7 +146,7 @@ fn adjusted(mut config: Config, variable: impl Fn(&str) -> Option<String>) -> Co
     config
 }
 
-/// Retries a request that the API server answers with 429, 503 or 504, for about 4 seconds. kubectl does so if the answer has a Retry-After,
+/// Retries a request that the API server answers with 429, 503 or 504, for about 7 seconds. kubectl does so if the answer has a Retry-After,
 /// up to 10 times. Each of our requests has the same effect if it is sent twice.
 fn retries() -> (RetryLayer<RetryPolicy>, BufferLayer<http::Request<Body>>) {
     (RetryLayer::new(RetryPolicy::default()), BufferLayer::new(1))
