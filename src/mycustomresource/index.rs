@@ -125,10 +125,11 @@ impl Index {
     /// Applies a state of a resource, unless a newer one is known. Returns its key if its spec or its status is new.
     fn upsert(&mut self, resource: Resource) -> Option<(ObjectKey, Trigger)> {
         let key = resource.key.clone();
-        let known = self.resources.get(&key).map(|(known, _)| known).filter(|known| known.uid == resource.uid);
+        let known = self.resources.get(&key).map(|(known, _)| known);
         if known.is_some_and(|known| known.version > resource.version) {
             return None;
         }
+        let known = known.filter(|known| known.uid == resource.uid);
         let has_new_spec = known.is_none_or(|known| known.generation != resource.generation);
         let is_changed = has_new_spec || known.is_some_and(|known| known.status != resource.status);
         let pace = match self.forget(&key) {
@@ -245,6 +246,8 @@ mod tests {
         assert_eq!(index.answered(&old, Some(new.clone())), Some((old.key.clone(), queue::SPEC)));
         assert!(index.apply_resources(&None, Change::Applied(new)).is_empty(), "the watch repeats it");
         assert_eq!(index.answered(&old, Some(old.clone())), None, "an older state");
+        let former = Resource { uid: "former".into(), ..old.clone() };
+        assert!(index.apply_resources(&None, Change::Applied(former)).is_empty(), "it was deleted and created again");
         assert_eq!(index.answered(&old, None), None);
         assert!(index.is_empty());
     }

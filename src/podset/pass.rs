@@ -16,6 +16,7 @@ use super::{
     set_state::SetState,
     takeover::TakeOver,
 };
+use crate::api::PodSetStatus;
 use operator_kit::{
     ObjectKey, budget,
     failures::{Failures, Waits},
@@ -88,7 +89,8 @@ impl Pass<'_> {
         };
         report::settle(&after, state);
         let new = report::announce(self.context, &view, &after, state);
-        if !has_failed && self.status_can_wait(&view, &after, state) && !conditions::is_same(&view.set.status, &new) {
+        let can_wait = !has_failed && self.status_can_wait(&view, &after, &new, state);
+        if can_wait && !conditions::is_same(&view.set.status, &new) {
             let now = self.context.env.now();
             state.reports.pace.outdated(now);
             return Ok(Next::Report(now + BUSY_RETRY));
@@ -202,11 +204,14 @@ impl Pass<'_> {
 
     /// Whether the status of this set waits, because the operator works on pods of other sets in the namespace. Only the result of finished
     /// work can wait: a failure is reported at once.
-    fn status_can_wait(&self, view: &View, after: &Plan, state: &SetState) -> bool {
+    fn status_can_wait(&self, view: &View, after: &Plan, new: &PodSetStatus, state: &SetState) -> bool {
         let Context { env, busy, stop, .. } = self.context;
         let is_on_hold = after.hold != Hold::Nothing || state.preparation.failure(&view.set).is_some();
+        // The plan and the next leader read the current revision in the status.
+        let former = &view.set.status.current_revision;
+        let has_rolled_out = former.is_some() && *former != new.current_revision;
         let is_recent = |since| env.now().duration_since(since) < PODS_FIRST;
-        !(is_on_hold || !after.rejected.is_empty() || after.has_work() || stop.is_cancelled())
+        !(is_on_hold || has_rolled_out || !after.rejected.is_empty() || after.has_work() || stop.is_cancelled())
             && state.reports.silent_since.is_some_and(is_recent)
             && busy.is_held_by(&self.key.namespace)
     }

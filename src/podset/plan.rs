@@ -78,7 +78,7 @@ impl Input<'_> {
         let relabel = self.unlabelled();
         let rejected = plan.rejected.iter().cloned().chain(self.undeletable(plan.count, wanted)).collect();
         let plan = Plan { relabel, rejected, ..plan };
-        let victims = self.victims(plan.count);
+        let victims = self.victims(plan.count, wanted);
         let plan = self.with_deletes(plan, victims);
         let plan = self.with_deletes(plan, self.finished_to_delete());
         let plan = self.with_creates(plan, wanted);
@@ -196,7 +196,7 @@ impl Input<'_> {
 
     /// The pods that a scale-down deletes. If the delete of a pod was rejected, another pod is deleted in its place. But if an earlier delete
     /// of it got no answer and may still take effect, no other pod is deleted.
-    fn victims(&self, count: Count) -> Vec<Deletion> {
+    fn victims(&self, count: Count, wanted: &Wanted) -> Vec<Deletion> {
         let Input { view, state, .. } = *self;
         let certain = view.pods.iter().filter(|seen| seen.is_certain());
         let (strays, candidates): (Vec<&Seen>, Vec<&Seen>) =
@@ -206,7 +206,8 @@ impl Input<'_> {
             return Vec::new();
         }
         let mut victims = Vec::new();
-        for seen in ranking::victims_first(&candidates, view.set.revision(), state, self.now) {
+        let template_rank = |seen: &Seen| self.template_rank(seen, wanted);
+        for seen in ranking::victims_first(&candidates, template_rank, state, self.now) {
             if left == 0 {
                 break;
             }

@@ -2,7 +2,7 @@
 //!
 //! A pod whose delete may still take effect comes first. Pods whose last delete was rejected come last for a while. The others are compared
 //! by these rules, in order: not yet scheduled; Pending before Unknown before Running; not ready before ready; lower
-//! `controller.kubernetes.io/pod-deletion-cost`; of a former template; on the node with more pods of the set; ready for a shorter time; more
+//! `controller.kubernetes.io/pod-deletion-cost`; by its template; on the node with more pods of the set; ready for a shorter time; more
 //! restarts; younger; then UID, so that the order is total.
 
 use std::{cmp::Reverse, collections::HashMap};
@@ -11,14 +11,13 @@ use jiff::Timestamp;
 
 use super::{
     observe::{Phase, Seen},
-    revision::Revision,
     set_state::SetState,
 };
 
 /// The pods in the order in which a scale-down deletes them.
 pub fn victims_first<'a>(
     pods: &[&'a Seen],
-    revision: Option<Revision>,
+    template_rank: impl Fn(&Seen) -> u8,
     state: &SetState,
     now: Timestamp,
 ) -> Vec<&'a Seen> {
@@ -36,7 +35,7 @@ pub fn victims_first<'a>(
             (pod.phase != Phase::Pending, pod.phase != Phase::Unknown),
             pod.ready_since.is_some(),
             pod.deletion_cost,
-            pod.revision == revision,
+            template_rank(seen),
             Reverse(pod.node.as_deref().and_then(|node| on_node.get(node).copied())),
             Reverse(pod.ready_since),
             Reverse(pod.restarts),
@@ -78,7 +77,7 @@ mod tests {
         let mut shuffled: Vec<&Seen> = pods.iter().rev().collect();
         shuffled.rotate_left(5);
         let ranked: Vec<&str> =
-            victims_first(&shuffled, None, &state, testing::now()).iter().map(|seen| &*seen.pod.key.name).collect();
+            victims_first(&shuffled, |_| 0, &state, testing::now()).iter().map(|seen| &*seen.pod.key.name).collect();
         let expected: Vec<&str> = pods.iter().map(|seen| &*seen.pod.key.name).collect();
         assert_eq!(ranked, expected);
     }

@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;

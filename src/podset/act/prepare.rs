@@ -154,30 +154,35 @@ async fn store(
     let Some(template) = template else { return Ok(Prepared::Done) };
     let data = Data { template };
     let build = || requests::create::<ControllerRevision>(&key.namespace, &manifest(set, &key, &data));
-    match context.clients.write.send(&key.namespace, build).await {
+    let answer = context.clients.write.send(&key.namespace, build).await;
+    let code = match &answer {
         Answer::Done(_) => {
             delete_oldest(batch, view).await;
+            return Ok(Prepared::Done);
+        }
+        Answer::Rejected(status) => status.code,
+        _ => return Err(failure(&answer)),
+    };
+    if let Some(rejection) = terminating(set, &answer) {
+        return Ok(Prepared::Rejected(rejection));
+    }
+    // A quota or a policy also rejects the create of a ControllerRevision that exists.
+    match read(batch, revision).await? {
+        None if code == 409 => Err("a ControllerRevision was deleted at the same moment".to_owned()),
+        None => Err(failure(&answer)),
+        Some(found) if found.is_of_predecessor(set) => {
+            Err("the ControllerRevision of a deleted set of this name still exists".to_owned())
+        }
+        Some(found) if !found.template(&set.uid).is_some_and(|found| found.is_same(template)) => Ok(Prepared::Collided),
+        Some(found) => {
+            // After a failure, also of a former leader, the status may name the revision already.
+            let is_restored = has_failed || set.is_rolling() || !set.is_revision_reported();
+            if is_restored && found.revision != set.generation {
+                make_newest(batch, &key).await?;
+                delete_oldest(batch, view).await;
+            }
             Ok(Prepared::Done)
         }
-        Answer::Rejected(status) if status.code == 409 => match read(batch, revision).await? {
-            None => Err("a ControllerRevision was deleted at the same moment".to_owned()),
-            Some(found) if found.is_of_predecessor(set) => {
-                Err("the ControllerRevision of a deleted set of this name still exists".to_owned())
-            }
-            Some(found) if !found.template(&set.uid).is_some_and(|found| found.is_same(template)) => {
-                Ok(Prepared::Collided)
-            }
-            Some(found) => {
-                // After a failure, also of a former leader, the status may name the revision already.
-                let is_restored = has_failed || set.is_rolling() || !set.is_revision_reported();
-                if is_restored && found.revision != set.generation {
-                    make_newest(batch, &key).await?;
-                    delete_oldest(batch, view).await;
-                }
-                Ok(Prepared::Done)
-            }
-        },
-        answer => terminating(set, &answer).map(Prepared::Rejected).ok_or_else(|| failure(&answer)),
     }
 }
 

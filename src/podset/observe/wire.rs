@@ -155,7 +155,7 @@ fn exit_code<'a>(containers: impl Iterator<Item = &'a ContainerWire>) -> Option<
 /// Why a container does not start, if that is not because it is about to.
 fn trouble(container: &ContainerWire) -> Option<Arc<str>> {
     let reason = &container.state.waiting.as_ref()?.reason;
-    meta::non_empty(reason).filter(|_| reason != "ContainerCreating" && reason != "PodInitializing")
+    meta::non_empty(&cut(reason, LONGEST)).filter(|_| reason != "ContainerCreating" && reason != "PodInitializing")
 }
 
 /// The number that an annotation says; 0 where it says none.
@@ -193,6 +193,8 @@ mod tests {
         let status = json!({ "initContainerStatuses": crashing, "containerStatuses": creating });
         assert_eq!(waits_for(status).as_deref(), Some("CrashLoopBackOff"));
         assert_eq!(waits_for(json!({ "containerStatuses": [{ "state": { "running": {} } }] })), None);
+        let long = waits_for(json!({ "containerStatuses": waiting(&"x".repeat(9_999)) }));
+        assert!(long.is_some_and(|text| text.len() <= LONGEST));
     }
 
     #[test]

@@ -94,11 +94,25 @@ impl Input<'_> {
                 && rejected.is_some_and(|rejected| rejected.is_invalid_template(set.generation)))
     }
 
-    /// Whether this pod gets the new template and no pod with that template has finished. It then does not wait for the restart backoff.
+    /// Whether this pod gets another template than those that finished. It then does not wait for the restart backoff.
     pub(super) fn is_first_try(&self, creation: &Creation) -> bool {
-        let has_finished = |seen: &Seen| seen.pod.is_finished() && self.is_updated(seen);
-        let is_new = self.view.set.former_revision().is_some() && creation.former.is_none();
-        is_new && !self.view.pods.iter().any(has_finished)
+        let finished = self.view.pods.iter().filter(|seen| seen.pod.is_finished());
+        let (updated, others): (Vec<&Seen>, Vec<&Seen>) = finished.partition(|seen| self.is_updated(seen));
+        let is_new = self.view.set.former_revision().is_some() || !others.is_empty();
+        is_new && creation.former.is_none() && updated.is_empty()
+    }
+
+    /// In which order a scale-down deletes pods that are alike in all that matters more: new pods that are not available, then those of former
+    /// templates. While a rollout is paused or has a partition, those of former templates stay longer than new ones.
+    pub(super) fn template_rank(&self, seen: &Seen, wanted: &Wanted) -> u8 {
+        let is_updated = self.is_updated(seen);
+        let is_rolling = wanted.update.max_unavailable.is_some() && !self.view.set.is_current();
+        let keeps_former = is_rolling && (wanted.update.is_paused || wanted.update.partition > 0);
+        match is_updated && !self.is_available(seen) {
+            true => 0,
+            false if is_updated == keeps_former => 1,
+            false => 2,
+        }
     }
 
     /// Whether the pod is to be replaced because of its template.
@@ -184,7 +198,7 @@ impl Input<'_> {
         let least = wanted.replicas.saturating_sub(max_unavailable);
         let former = self.view.set.former_revision();
         let old: Vec<&Seen> = self.old().collect();
-        let mut ranked = ranking::victims_first(&old, None, self.state, self.now);
+        let mut ranked = ranking::victims_first(&old, |_| 0, self.state, self.now);
         // A pod whose delete may still take effect keeps its place, so that no other one goes as well.
         let rank = |uid| self.state.retry.rejected.rank(uid, self.now).filter(|_| !self.state.fates.is_going(uid));
         // Pods of older templates go first, so that the partition keeps those of the former one.

@@ -21,6 +21,23 @@ async fn a_partition_keeps_old_pods_and_rolls_nothing_back() {
     rolled_out(&server, "b", 4).await;
 }
 
+/// A scale-down does not complete the rollout, so the set keeps its former template when it grows again.
+#[tokio::test(start_paused = true)]
+async fn a_scale_down_keeps_the_former_template_of_a_partition_and_of_a_paused_rollout() {
+    let paused = json!({ "updateStrategy": { "rollingUpdate": { "paused": true, "partition": 0 } } });
+    for (change_strategy, expected) in [(json!({}), "a a b b b"), (paused, "a a a b b")] {
+        let (server, _operator) = running(5, partition(2)).await;
+        changed_to(&server, "b", 120, "a a b b b").await;
+        change(&server, change_strategy);
+        for (replicas, left) in [(3, "a a b"), (5, expected)] {
+            server.scale(NS, "web", replicas);
+            sleep(60).await;
+            assert_eq!(versions(&server), left);
+        }
+        assert!(server.events(NS, "RolloutComplete").is_empty());
+    }
+}
+
 /// A broken pod at the partition exceeds the progress deadline. A partition of 100% rolls out no pod, so it exceeds none.
 #[tokio::test(start_paused = true)]
 async fn a_broken_canary_stalls_the_set() {

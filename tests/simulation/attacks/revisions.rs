@@ -25,6 +25,19 @@ async fn if_the_former_template_is_not_stored_or_unreadable_the_newest_is_used()
     }
 }
 
+/// A quota also rejects the create of a ControllerRevision that exists.
+#[tokio::test(start_paused = true)]
+async fn a_stored_template_needs_no_create_that_succeeds() {
+    let (server, operator) = running(3, json!({})).await;
+    changed_to(&server, "broken", 60, "a a broken").await;
+    let rejection = Status::forbidden(&REVISIONS, "web", "exceeded quota");
+    server.fault(Requests::creates("controllerrevisions"), Fault::Refuse(rejection));
+    operator.end().await;
+    let _operator = Operator::leader(&server, "b", Rules::default());
+    change_template(&server, "a");
+    completed(&server, "a", 3).await;
+}
+
 /// Somebody changed the stored template of a set. A new leader notices when it replaces a pod.
 #[tokio::test(start_paused = true)]
 async fn a_collision_does_not_delay_a_replacement() {

@@ -385,6 +385,22 @@ async fn a_rollout_goes_on_after_a_scale_and_under_a_new_leader() {
     rolled_out(&server, "b", 3).await;
 }
 
+/// The status of another result waits while pods of another set are created.
+#[tokio::test(start_paused = true)]
+async fn a_completed_rollout_is_recorded_at_once() {
+    let (server, _operator) = running(3, json!({})).await;
+    let other = Requests::creates("pods").when(|request| request.body["metadata"]["generateName"] == "other-pod");
+    let answer = server.fault(other.first(1), Fault::HoldAnswer);
+    server.create_podset(NS, "other", 1);
+    answer.wait_for_hits(1).await;
+    change_template(&server, "b");
+    server.wait_until(|s| versions(s) == "b b b" && s.ready_pods(NS, "web").len() == 3, seconds(3)).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let status = &server.podset(NS, "web")["status"];
+    assert_eq!(status["currentRevision"], status["updateRevision"]);
+    answer.release();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_rollout_waits_for_min_ready_seconds() {
     let (server, _operator) = running(3, json!({ "minReadySeconds": 20 })).await;

@@ -61,6 +61,21 @@ async fn a_new_set_is_reconciled_before_failed_ones() {
     server.wait_until(|s| s.count(&new) == 1, seconds(9)).await;
 }
 
+/// Slow creates of other sets take the workers that a status gave up while it waited.
+#[tokio::test(start_paused = true)]
+async fn a_status_does_not_wait_for_slow_creates_of_the_same_namespace() {
+    let (server, _operator) = with_set(5, Rules::default()).await;
+    let slow = Requests::creates("pods").when(|request| request.body["metadata"]["generateName"] != "web-pod");
+    server.fault(slow, Fault::Delay(seconds(8)));
+    server.create_podset(NS, "slow", 1);
+    sleep(seconds(1)).await;
+    server.scale(NS, "web", 2);
+    for number in 0..200 {
+        server.create_podset(NS, &format!("slow-{number}"), 1);
+    }
+    server.wait_until(|s| s.podset(NS, "web")["status"]["readyReplicas"] == 2, seconds(5)).await;
+}
+
 fn friends() -> impl Iterator<Item = String> {
     (0..100).map(|number| format!("friend-{number}"))
 }

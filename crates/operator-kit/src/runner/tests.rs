@@ -226,8 +226,7 @@ fn the_next_step_determines_the_outcome() {
 
 #[tokio::test(start_paused = true)]
 async fn resyncs_of_objects_at_rest_are_jittered() {
-    let (controller, context, listing, mut leader_state) =
-        idle_in(leadership::env::testing::virtual_env_of(0.5));
+    let (controller, context, listing, mut leader_state) = idle_in(leadership::env::testing::virtual_env_of(0.5));
     let metrics = context.metrics.clone();
     listing.listed();
     leader_state.begin(None);

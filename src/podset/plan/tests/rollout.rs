@@ -93,6 +93,28 @@ fn a_repeated_create_uses_up_the_budget_of_the_new_template() {
     assert_eq!(templates, [(false, Some(former())), (true, None)]);
 }
 
+/// Two available pods of the former template, and two of the new one that are not available yet.
+#[test]
+fn a_scale_down_deletes_new_pods_that_are_not_available_first() {
+    let pod = |index, ready, revision| testing::pod(&nth(index)).uid(&format!("uid-{index}")).ready(ready).of(revision);
+    let mut view = view(2, vec![pod(0, 900, former()), pod(1, 900, former()), pod(2, 9, new()), pod(3, 9, new())]);
+    let set = Arc::make_mut(&mut view.set);
+    set.status.current_revision = Some(former().to_string().into());
+    let update = &mut set.wanted.as_mut().unwrap().update;
+    (update.max_unavailable, update.min_ready) = (Some(1), 300);
+    let plan = planned(&view, &SetState::default());
+    assert_eq!(BTreeSet::from_iter(deleted(&plan)), BTreeSet::from([&*nth(2), &*nth(3)]));
+}
+
+#[test]
+fn a_restored_template_does_not_wait_for_failures_of_another_one() {
+    let mut view = view(1, vec![testing::pod(&nth(0)).failed(1).replacements(9).of(former())]);
+    let set = Arc::make_mut(&mut view.set);
+    set.status.current_revision = Some(new().to_string().into());
+    set.wanted.as_mut().unwrap().update.max_unavailable = None;
+    assert_eq!(planned(&view, &SetState::default()).create.len(), 1);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
