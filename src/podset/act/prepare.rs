@@ -166,7 +166,10 @@ async fn store(
     if let Some(rejection) = terminating(set, &answer) {
         return Ok(Prepared::Rejected(rejection));
     }
-    // A quota or a policy also rejects the create of a ControllerRevision that exists.
+    // A quota or a policy (403) also rejects the create of a ControllerRevision that exists.
+    if !matches!(code, 403 | 409) {
+        return Err(failure(&answer));
+    }
     match read(batch, revision).await? {
         None if code == 409 => Err("a ControllerRevision was deleted at the same moment".to_owned()),
         None => Err(failure(&answer)),
