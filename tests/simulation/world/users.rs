@@ -128,9 +128,10 @@ pub fn another_strategy(dice: &mut Dice) -> Value {
     let partition = dice.one(&["0%", "0%", "20%", "50%"]);
     let (is_paused, waits) = (dice.one_in(4), dice.one_in(3));
     let rolling = json!({ "maxUnavailable": max_unavailable, "partition": partition, "paused": is_paused });
-    let strategy = match dice.one_in(8) {
-        true => json!({ "type": "OnDelete", "rollingUpdate": null }),
-        false => json!({ "type": "RollingUpdate", "rollingUpdate": rolling }),
+    let strategy = match (max_unavailable, partition) {
+        // One strategy in 16.
+        ("100%", "50%") => json!({ "type": "OnDelete", "rollingUpdate": null }),
+        _ => json!({ "type": "RollingUpdate", "rollingUpdate": rolling }),
     };
     json!({ "spec": { "updateStrategy": strategy, "minReadySeconds": if waits { 3 } else { 0 } } })
 }
