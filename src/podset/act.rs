@@ -49,7 +49,7 @@ pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetStat
         prepare::prepare(batch, view, prepare, state, &mut done).await;
         // The next plan decides about them.
         let is_stopped = state.preparation.stops_creates(&view.set);
-        create.retain(|creation| !done.is_terminating() && (creation.former.is_some() || !is_stopped));
+        create.retain(|creation| !done.is_namespace_terminating() && (creation.former.is_some() || !is_stopped));
     }
     delete::delete(batch, plan.delete, state, &mut done).await;
     create::create(context, &view.set, create, state, &mut done).await;

@@ -36,7 +36,7 @@ pub mod pod;
 pub mod promise;
 pub mod ranking;
 pub mod recorder;
-pub mod rejected_deletes;
+pub mod rejected_writes;
 pub mod rejection;
 pub mod report;
 pub mod restart_backoff;

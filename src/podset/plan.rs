@@ -54,7 +54,7 @@ pub fn plan(input: &Input) -> Plan {
         (rejected_at.is_some() || fates.is_going(uid), rejected_at)
     });
     match retry.waits(input.view.set.generation, input.now) {
-        Some(wait) if !wait.is_terminating && plan.has_work() => {
+        Some(wait) if !wait.is_namespace_terminating && plan.has_work() => {
             let wake = soonest([plan.wake, Some(wait.until)]);
             let Plan { create, delete, look, relabel, prepare, .. } = Plan::default();
             Plan { create, delete, look, relabel, prepare, hold: Hold::Failure, wake, ..plan }
@@ -111,11 +111,11 @@ impl Input<'_> {
 
     /// The pods that are being deleted and count until they have ended.
     fn ending(&self) -> impl Iterator<Item = &Seen> {
-        self.view.pods.iter().filter(|seen| self.is_ending(seen))
+        self.view.pods.iter().filter(|seen| self.counts_as_ending(seen))
     }
 
     /// Whether this pod is being deleted and counts until it has ended.
-    fn is_ending(&self, seen: &Seen) -> bool {
+    fn counts_as_ending(&self, seen: &Seen) -> bool {
         self.counts_terminating && self.view.set.waits_for_termination() && seen.is_ending()
     }
 
@@ -155,7 +155,7 @@ impl Input<'_> {
     /// The pods that lost the watched label and get it back.
     fn unlabelled(&self) -> Vec<Seen> {
         let lacks_label = |seen: &&Seen| {
-            let is_wanted = !seen.is_terminating() || self.is_ending(seen);
+            let is_wanted = !seen.is_terminating() || self.counts_as_ending(seen);
             !seen.pod.is_labelled && is_wanted && !seen.is_missing
         };
         let is_stray = |seen: &Seen| self.state.fates.strays.contains_key(&seen.pod.uid);
@@ -252,7 +252,7 @@ impl Input<'_> {
     /// Adds the pods to create, or why they are not created yet.
     fn with_creates(&self, plan: Plan, wanted: &Wanted) -> Plan {
         let Input { view: View { set, .. }, state, now, .. } = *self;
-        if let Some(wait) = state.retry.waits(set.generation, now).filter(|wait| wait.is_terminating) {
+        if let Some(wait) = state.retry.waits(set.generation, now).filter(|wait| wait.is_namespace_terminating) {
             return Plan { hold: Hold::Blocked, wake: soonest([plan.wake, Some(wait.until)]), ..plan };
         }
         // A webhook that changed a pod would also change the next one, so the stray must be gone first.

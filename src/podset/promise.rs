@@ -43,7 +43,7 @@
 //! | A delete names the UID ([`Rules::precondition`]) | A late delete hits the pod's successor | `act/delete.rs` | A10 |
 //! | With TerminationComplete, a pod that is being deleted counts ([`Rules::counts_terminating`]) | Its containers run beside those of its replacement | `plan.rs` | A13 |
 //! | A pod counts in its own namespace only ([`CacheRules::home`]) | A pod in another namespace counts, and one of the set's pods is deleted | `observe/` | A11 |
-//! | A rejected delete concerns one pod ([`Rules::is_confined`]) | A pod that cannot be deleted blocks all others | `act/delete.rs`, `rejected_deletes.rs` | A12 |
+//! | A rejected delete concerns one pod ([`Rules::is_confined`]) | A pod that cannot be deleted blocks all others | `act/delete.rs`, `rejected_writes.rs` | A12 |
 
 use jiff::Timestamp;
 

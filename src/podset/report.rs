@@ -74,9 +74,9 @@ pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut 
     if created > 0 && (done.has_updated || !done.is_rolling) && !done.has_failed {
         state.retry.backoff = None;
     }
-    if done.has_failed || done.is_terminating() {
+    if done.has_failed || done.is_namespace_terminating() {
         let jittered = |wait| context.env.jittered(wait, 0.1);
-        state.retry.back_off(context.env.now(), set.generation, done.is_terminating(), jittered);
+        state.retry.back_off(context.env.now(), set.generation, done.is_namespace_terminating(), jittered);
     }
     if let Some(message) = &done.rejected_delete {
         let is_announced = std::mem::replace(&mut state.reports.announced_undeletable, true);

@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     count::Progress,
     observe::Set,
-    rejected_deletes::RejectedDeletes,
+    rejected_writes::RejectedWrites,
     rejection::{BACKOFF, Rejection},
     restart_backoff::Finishes,
     revision::Revision,
@@ -46,8 +46,8 @@ pub struct SetState {
     pub preparation: Preparation,
     /// The last progress of the rollout.
     pub progress: Option<Box<Progress>>,
-    /// The generation from which on the set waits for terminations, according to the last plan; 0 if it does not.
-    pub waits_from: Option<i64>,
+    /// The generation from which on the set waited for terminations at the last plan; 0 if it did not.
+    pub waited_from: Option<i64>,
     /// Whether a create met a pod of another owner under one of the set's names. The set is read before the next create.
     pub met_stranger: bool,
     /// The number of live pods after the last pass that changed pods, or the highest since. If fewer are live now, some were lost. `None`:
@@ -167,7 +167,7 @@ impl SetState {
     /// Whether the set waits for terminations now and did not in the last plan. A new leader takes its status for the last plan.
     pub fn begins_to_wait(&mut self, set: &Set) -> bool {
         let from = set.waits_from.unwrap_or(0);
-        self.waits_from.replace(from).or(set.status.observed_generation).is_some_and(|former| former < from)
+        self.waited_from.replace(from).or(set.status.observed_generation).is_some_and(|former| former < from)
     }
 
     /// Whether strays keep pods from being created: one of them is still going, or too many cannot be deleted.
@@ -283,9 +283,9 @@ pub struct Retry {
     /// The wait after a failure: nothing is tried.
     pub backoff: Option<Backoff>,
     /// Deletes that were rejected, or failed after an earlier failure.
-    pub rejected: RejectedDeletes,
+    pub rejected: RejectedWrites,
     /// Restores of the watched label that failed.
-    pub relabels: RejectedDeletes,
+    pub relabels: RejectedWrites,
     /// The pods that finished, and what waits to be created in their place.
     pub finishes: Finishes,
     /// The generation for which pods were last created, or tried to be.
@@ -304,24 +304,25 @@ pub struct Backoff {
     /// The generation that failed. Another one is tried at once.
     generation: i64,
     /// Whether the namespace is being deleted. Then only creates wait.
-    pub is_terminating: bool,
+    pub is_namespace_terminating: bool,
 }
 
 impl Retry {
-    /// Something failed: waits, twice as long as the last time, up to a bound, or for a long time if the namespace `is_terminating`.
+    /// Something failed: waits, twice as long as the last time, up to a bound, or for a long time if the namespace is being deleted.
     /// `jittered` adds the jitter.
     pub fn back_off(
         &mut self,
         now: Timestamp,
         generation: i64,
-        is_terminating: bool,
+        is_namespace_terminating: bool,
         jittered: impl Fn(SignedDuration) -> SignedDuration,
     ) {
-        let former =
-            self.backoff.filter(|former| (former.generation, former.is_terminating) == (generation, is_terminating));
+        let former = self.backoff.filter(|former| {
+            (former.generation, former.is_namespace_terminating) == (generation, is_namespace_terminating)
+        });
         let wait = doubled(former.map(|former| former.wait), BACKOFF);
-        let wait = if is_terminating && wait == BACKOFF.1 { REST } else { wait };
-        self.backoff = Some(Backoff { wait, until: now + jittered(wait), generation, is_terminating });
+        let wait = if is_namespace_terminating && wait == BACKOFF.1 { REST } else { wait };
+        self.backoff = Some(Backoff { wait, until: now + jittered(wait), generation, is_namespace_terminating });
     }
 
     /// The wait for this generation that is not over.

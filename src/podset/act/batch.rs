@@ -8,7 +8,7 @@ use crate::podset::{
     context::Context,
     names,
     observe::{Pod, Pods, Set},
-    rejected_deletes::RejectedDeletes,
+    rejected_writes::RejectedWrites,
     rejection::{self, Rejection, RejectionKind},
 };
 use operator_kit::{ObjectKey, client::WRITES_OF_A_NAMESPACE, lock, log_once::warn_once, meta::Uid};
@@ -46,7 +46,7 @@ pub struct Done {
 
 impl Done {
     /// Whether the API server says that the namespace is being deleted.
-    pub fn is_terminating(&self) -> bool {
+    pub fn is_namespace_terminating(&self) -> bool {
         self.rejected_create.as_ref().is_some_and(|rejected| rejected.kind == RejectionKind::NamespaceTerminating)
     }
 }
@@ -119,7 +119,7 @@ impl<'a> Batch<'a> {
     /// Delays the next try of a rejected request for one pod, and logs `what` once for each new reason. Returns the message for users.
     pub fn delay_rejected(
         &self,
-        rejected: &mut RejectedDeletes,
+        rejected: &mut RejectedWrites,
         (key, uid, version): (&ObjectKey, &Uid, u64),
         error: &str,
         what: &str,

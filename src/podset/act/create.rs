@@ -81,7 +81,7 @@ pub async fn create(context: &Context, set: &Set, creations: Vec<Creation>, stat
                 let source = Source { revision, template: template.as_ref(), is_former: true };
                 create_from(batch(), source, std::mem::take(&mut former), state, done).await;
                 of_former = done.created.len();
-                if state.strays_hold() || done.is_terminating() {
+                if state.strays_hold() || done.is_namespace_terminating() {
                     return;
                 }
             }

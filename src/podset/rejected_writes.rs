@@ -1,4 +1,4 @@
-//! Deletes of single pods that the API server rejected, or that failed after an earlier failure. Both are called rejections here. No I/O.
+//! Writes to single pods that the API server rejected, or that failed after an earlier failure. Both are called rejections here. No I/O.
 //!
 //! A rejection delays one pod only: the plan skips it until its delay ends, and prefers other pods for a while. A new leader starts without
 //! this state and learns it again.
@@ -10,15 +10,15 @@ use jiff::{SignedDuration, Timestamp};
 use super::rejection::BACKOFF;
 use operator_kit::{failures::doubled, meta::Uid};
 
-/// The deletes of one set that were rejected.
+/// The rejected deletes of one set. A second one holds the rejected restores of the watched label.
 #[derive(Clone, Debug, Default)]
-pub struct RejectedDeletes {
-    by_uid: BTreeMap<Uid, RejectedDelete>,
+pub struct RejectedWrites {
+    by_uid: BTreeMap<Uid, RejectedWrite>,
 }
 
-/// A delete that was rejected.
+/// A delete, or a restore of the label, that was rejected.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct RejectedDelete {
+struct RejectedWrite {
     /// The reason, from the API server or the client, without the parts that change each time.
     message: String,
     /// The resourceVersion of the pod for which the delete was planned.
@@ -33,7 +33,7 @@ struct RejectedDelete {
     is_undecided: bool,
 }
 
-impl RejectedDeletes {
+impl RejectedWrites {
     /// The delete of this pod was rejected, when it had this resourceVersion. The delay doubles, up to a limit. Returns whether
     /// [`Self::message`] is new. `jittered` adds jitter to a delay.
     pub fn note(
@@ -47,7 +47,7 @@ impl RejectedDeletes {
         let former = self.message().map(str::to_owned);
         let wait = doubled(self.by_uid.get(&uid).map(|former| former.wait), BACKOFF);
         let until = now + jittered(wait);
-        self.by_uid.insert(uid, RejectedDelete { message, version, at: now, wait, until, is_undecided: false });
+        self.by_uid.insert(uid, RejectedWrite { message, version, at: now, wait, until, is_undecided: false });
         self.message() != former.as_deref()
     }
 
@@ -128,13 +128,13 @@ mod tests {
     }
 
     /// The delete of pod `a` at this version is rejected at this time.
-    fn reject(rejected: &mut RejectedDeletes, version: u64, at: Timestamp) -> bool {
+    fn reject(rejected: &mut RejectedWrites, version: u64, at: Timestamp) -> bool {
         rejected.note("a".into(), version, "no".to_owned(), at, |wait| wait)
     }
 
     #[test]
     fn delays_double_up_to_thirty_seconds_for_each_pod_alone() {
-        let mut rejected = RejectedDeletes::default();
+        let mut rejected = RejectedWrites::default();
         let waits: Vec<i64> = (0..7)
             .map(|_| {
                 reject(&mut rejected, 5, after(0));
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_change_of_the_pod_ends_the_delay() {
-        let mut rejected = RejectedDeletes::default();
+        let mut rejected = RejectedWrites::default();
         for _ in 0..5 {
             reject(&mut rejected, 5, after(0));
         }
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_message_is_new_once() {
-        let mut rejected = RejectedDeletes::default();
+        let mut rejected = RejectedWrites::default();
         assert!(reject(&mut rejected, 5, after(0)));
         assert!(!reject(&mut rejected, 5, after(1)));
         for second in 3..9 {
