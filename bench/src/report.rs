@@ -83,7 +83,7 @@ impl Report {
         if self.has_headline() {
             page.push_str("![Seconds until the status of every set is right, by phase](benchmarks/times.svg)\n\n");
             let Load { sets, pods, .. } = HEADLINE;
-            page.push_str(&format!("{sets} sets of {pods} pods, medians of all rounds:\n\n{}\n", self.summary()));
+            page.push_str(&format!("{sets} sets of {pods} pods:\n\n{}\n", self.summary()));
         }
         page.push_str(include_str!("../method.md"));
         for load in self.measured.iter().map(|measured| measured.load).collect::<BTreeSet<_>>() {
