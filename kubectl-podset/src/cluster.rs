@@ -28,10 +28,11 @@ use crate::{
 /// The pause before each try to read the PodSet again after a watch has ended.
 const REREAD_PAUSE: Duration = Duration::from_secs(1);
 
-/// After how many seconds the API server ends a watch.
+/// The timeout of a watch, after which the API server ends it.
 const WATCH_SECONDS: u32 = 60;
 
-/// After how long without a byte a connection counts as lost: more than a watch may stay silent, and than the API server lets a request take.
+/// A connection that receives nothing for this time counts as lost. It is longer than the timeout of a watch, and than the API server's
+/// time limit for other requests (60 s).
 const READ_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// Why a command failed.
@@ -80,7 +81,7 @@ fn explained(error: &kube::Error) -> String {
     }
 }
 
-/// The content of these kubeconfig files. As with kubectl, those that do not exist do not count, nor does an empty current-context.
+/// Merges these kubeconfig files. Like kubectl, it skips files that do not exist, and ignores an empty current-context.
 fn merged(paths: Vec<PathBuf>) -> Result<Kubeconfig, KubeconfigError> {
     let (mut found, mut missing) = (None, KubeconfigError::FindPath);
     for path in paths {
@@ -96,7 +97,8 @@ fn merged(paths: Vec<PathBuf>) -> Result<Kubeconfig, KubeconfigError> {
     found.ok_or(missing)
 }
 
-/// The kubeconfig files that count without `--kubeconfig`: those of this value of $KUBECONFIG, or the one at the default place.
+/// The kubeconfig files to use without `--kubeconfig`: those in `named`, the value of $KUBECONFIG, or else
+/// `~/.kube/config`.
 fn default_paths(named: Option<OsString>) -> Vec<PathBuf> {
     let named: Vec<_> = named.iter().flat_map(std::env::split_paths).filter(|path| path != "").collect();
     if !named.is_empty() {
@@ -133,7 +135,7 @@ fn is_bypassed(proxy: &Uri, server: &Uri, variable: impl Fn(&str) -> Option<Stri
     is_from_environment && matcher.intercept(server).is_none()
 }
 
-/// The configuration for the commands, with this environment.
+/// Adds the proxy settings of the environment and the limits of the plugin to a configuration.
 fn adjusted(mut config: Config, variable: impl Fn(&str) -> Option<String>) -> Config {
     let proxy = config.proxy_url.filter(|proxy| !is_bypassed(proxy, &config.cluster_url, variable));
     config.proxy_url = proxy.map(|proxy| match proxy.scheme() {
@@ -141,7 +143,7 @@ fn adjusted(mut config: Config, variable: impl Fn(&str) -> Option<String>) -> Co
         None => format!("http://{proxy}").parse().unwrap_or(proxy),
     });
     config.read_timeout = Some(READ_TIMEOUT);
-    // It retries silently for minutes.
+    // kube's default retries last for minutes, without a message. `retries` replaces them.
     config.default_retry = false;
     config
 }
@@ -178,7 +180,7 @@ fn is_transient(error: &kube::Error) -> bool {
     }
 }
 
-/// Nothing, and a warning, in the place of what the user may not list.
+/// If the user may not list the objects, prints a warning and returns none.
 fn without<T>(error: Error) -> Result<Vec<T>, Error> {
     match &error {
         Error::Api(kube::Error::Api(status)) if status.code == 403 => {
@@ -302,7 +304,7 @@ impl Cluster {
         }
     }
 
-    /// Follows the rollout until a watch ends; returns the last line, if there is one.
+    /// Follows the rollout until it completes, and returns the last line; `None` if the watch ends first.
     async fn follow_once(
         &self,
         set: PodSet,
@@ -316,7 +318,7 @@ impl Cluster {
         let params = WatchParams::default().timeout(WATCH_SECONDS);
         let params = params.fields(&format!("metadata.name={}", objects::name(&set.metadata)));
         let version = set.metadata.resource_version.unwrap_or_default();
-        // It may end at any time, or no longer know this version. Without permission to watch, the caller reads the set again and again.
+        // The watch may end at any time, and the version may have expired. Without permission to watch, the caller polls the set.
         let events = self.sets.watch(&params, &version).await;
         let mut events = pin!(stream::iter(events).flatten());
         while let Some(Ok(event)) = events.next().await {
@@ -357,7 +359,8 @@ impl Cluster {
         Ok(None)
     }
 
-    /// The warnings of the namespace that can be read. Another client may have written one with a time that this plugin does not support.
+    /// The events of the type Warning in the namespace. Skips events that cannot be decoded: another client may have written a time
+    /// that this plugin does not support.
     async fn warnings(&self) -> Result<Vec<Event>, Error> {
         let (client, type_) = (self.client.clone(), ApiResource::erase::<Event>(&()));
         let api: Api<DynamicObject> = Api::namespaced_with(client, &self.namespace, &type_);

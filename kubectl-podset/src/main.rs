@@ -168,12 +168,12 @@ fn print(lines: &str) {
     }
 }
 
-/// What is printed for this text. No objects are no empty line.
+/// The text and a newline; nothing for an empty text, so that an empty list prints no empty line.
 fn line(text: &str) -> String {
     if text.is_empty() { String::new() } else { without_control_characters(text) + "\n" }
 }
 
-/// The exit code after this error of the output. A reader that has gone away ends the command quietly, as it ends kubectl.
+/// The exit code if the output cannot be written. If its reader has gone away, the command ends without a message, like kubectl.
 fn exit_code(error: &std::io::Error) -> i32 {
     if error.kind() == ErrorKind::BrokenPipe {
         return 128 + SIGPIPE;

@@ -93,7 +93,7 @@ pub struct Status {
     pub written_by: Option<String>,
 }
 
-/// The conditions that can be read. Another client may have written one with a time that this plugin does not support.
+/// Skips conditions that cannot be decoded: another client may have written a time that this plugin does not support.
 fn readable<'de, D: Deserializer<'de>>(conditions: D) -> Result<Vec<Condition>, D::Error> {
     let conditions = Vec::<Value>::deserialize(conditions)?.into_iter();
     Ok(conditions.filter_map(|condition| serde_json::from_value(condition).ok()).collect())

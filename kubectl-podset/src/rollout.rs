@@ -169,7 +169,7 @@ fn restore_cause(set: &PodSet, found: &ControllerRevision) -> Vec<Value> {
         (_, None) => match (own_cause(found), &set.metadata.annotations) {
             (None, _) => Vec::new(),
             (Some(cause), Some(_)) => vec![json!({ "op": "add", "path": path, "value": cause })],
-            // Not in the place of annotations that the set got meanwhile.
+            // `add` would replace annotations that the set has got in the meantime, so the patch must fail then.
             (Some(cause), None) => vec![
                 json!({ "op": "test", "path": "/metadata/resourceVersion", "value": set.metadata.resource_version }),
                 json!({ "op": "add", "path": "/metadata/annotations", "value": { CHANGE_CAUSE: cause } }),

@@ -247,7 +247,8 @@ fn rollout(what: &str, set: &PodSet) -> String {
     format!("kubectl podset rollout {what} {} --namespace {namespace}", name(&set.metadata))
 }
 
-/// How to go back to the template that all pods had last; empty: it is not stored. Without a number, `undo` may choose another broken one.
+/// How to go back to the template that all pods had last; empty if it is not stored. It names the revision, because `undo` without one may
+/// choose another broken template.
 fn undo(Seen { set, revisions, .. }: &Seen, status: &Status) -> String {
     // Without another revision that all pods had, the first template never worked.
     let former = status.current_revision.as_ref().filter(|current| Some(*current) != status.update_revision.as_ref());

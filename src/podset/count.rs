@@ -71,7 +71,7 @@ impl Progress {
         let Some(former) = former.filter(|former| former.revision == self.revision) else { return self };
         let (before, now) = (former.count, self.count);
         if now.wanted != before.wanted {
-            // The pods that a larger set gets are no progress either.
+            // Pods that a scale-up adds are no progress either, so they count as reached already.
             let added = now.wanted.saturating_sub(before.wanted);
             let updated = now.updated.max(before.updated + added).min(now.wanted);
             return Progress { count: Count { updated, ..now }, since: former.since, ..self };

@@ -46,7 +46,7 @@ const BUSY_RETRY: SignedDuration = SignedDuration::from_millis(250);
 pub struct Pass<'a> {
     /// What every stage can reach.
     pub context: &'a Context,
-    /// Which sets were not read in this term.
+    /// Which namespaces were read in this term.
     pub take_over: &'a TakeOver,
     /// The set's namespace and name.
     pub key: &'a ObjectKey,
@@ -56,7 +56,7 @@ pub struct Pass<'a> {
 
 /// What must be read before a plan is carried out.
 enum Needed {
-    /// The sets and pods of the namespace: the set was not read in this term, or the cache may have forgotten pods of it.
+    /// The sets and pods of the namespace: it was not read in this term, or the cache may have forgotten pods since.
     Namespace,
     /// The set: it may be gone (`None`), or its template is not in the cache (`Some`: the bytes to reserve for it and for the pods).
     Set(Option<usize>),
@@ -163,8 +163,7 @@ impl Pass<'_> {
         Ok((view, plan))
     }
 
-    /// What must be read before the plan is carried out. A set that was not read in this term is read before any write, its status
-    /// included.
+    /// What must be read before the plan is carried out. An unread namespace is read before any write, including that of a status.
     fn must_read_first(&self, view: &View, plan: &Plan, state: &SetState, known: Option<&ReadSet>) -> Option<Needed> {
         let Context { env, rules, .. } = self.context;
         let is_reported =
@@ -203,7 +202,7 @@ impl Pass<'_> {
     }
 
     /// Whether the status of this set waits, because the operator works on pods of other sets in the namespace. Only the result of finished
-    /// work can wait: a failure is reported at once.
+    /// work can wait: a failure and the end of a rollout are reported at once.
     fn status_can_wait(&self, view: &View, after: &Plan, new: &PodSetStatus, state: &SetState) -> bool {
         let Context { env, busy, stop, .. } = self.context;
         let is_on_hold = after.hold != Hold::Nothing || state.preparation.failure(&view.set).is_some();

@@ -72,7 +72,7 @@ pub struct Rules {
     pub name: fn(set: &str, uid: &str, index: u32) -> String,
     /// Whether a create without an answer is forgotten when it is too old to take effect.
     pub forgets_unknown: bool,
-    /// Whether a set that may be older than the term is read before its first write.
+    /// Whether the namespace of a set is read before the first write there in a term.
     pub reads_first: bool,
     /// The label selector of the list of pods at take-over; `None`: all pods.
     pub take_over_selector: Option<&'static str>,

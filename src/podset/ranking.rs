@@ -2,8 +2,8 @@
 //!
 //! A pod whose delete may still take effect comes first. Pods whose last delete was rejected come last for a while. The others are compared
 //! by these rules, in order: not yet scheduled; Pending before Unknown before Running; not ready before ready; lower
-//! `controller.kubernetes.io/pod-deletion-cost`; by its template; on the node with more pods of the set; ready for a shorter time; more
-//! restarts; younger; then UID, so that the order is total.
+//! `controller.kubernetes.io/pod-deletion-cost`; lower `template_rank`; on the node with more pods of the set; ready for a shorter time;
+//! more restarts; younger; then UID, so that the order is total.
 
 use std::{cmp::Reverse, collections::HashMap};
 
@@ -14,7 +14,7 @@ use super::{
     set_state::SetState,
 };
 
-/// The pods in the order in which a scale-down deletes them.
+/// The pods in the order in which a scale-down deletes them. `template_rank` compares pods by their templates.
 pub fn victims_first<'a>(
     pods: &[&'a Seen],
     template_rank: impl Fn(&Seen) -> u8,

@@ -25,7 +25,7 @@ pub const KEPT: usize = 3;
 /// The finished pods of a set, and the replacements that wait.
 #[derive(Clone, Debug, Default)]
 pub struct Finishes {
-    /// The existing finished pods that are counted already; `None` until the set was read in this term.
+    /// The existing finished pods that are counted already; `None` until the namespace of the set was read.
     counted: Option<BTreeSet<Uid>>,
     /// The replacements that wait or were created last.
     pub next: Option<Replacement>,
@@ -58,7 +58,8 @@ impl Finishes {
             None => without_history(&view.pods, now),
         };
         self.next = next.map(|next| Replacement { pods: next.pods.min(missing), ..next });
-        self.counted = (!view.is_unread).then_some(finished);
+        // A namespace may be read again, for another set.
+        self.counted = (self.counted.is_some() || !view.is_unread).then_some(finished);
     }
 
     /// A pod was created with this count in its annotation. If it is a replacement, one fewer waits.
@@ -239,6 +240,13 @@ mod tests {
         assert_eq!(noted(2, vec![failed("i", 6), ready("b")]), Some((31, 7, 1)));
         assert_eq!(noted(1, vec![failed("i", 6), ready("b")]), Some((31, 7, 0)));
         assert_eq!(noted(2, vec![failed("k", 0), ready("b")]), Some((31, 7, 1)), "the count continues");
+        for _ in 0..2 {
+            assert_eq!(
+                look(2, true, vec![failed("k", 0), ready("b")]),
+                Some((31, 7, 1)),
+                "the namespace is read again"
+            );
+        }
     }
 
     #[test]

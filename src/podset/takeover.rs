@@ -2,8 +2,8 @@
 //!
 //! The watches of a standby may have stalled while others led. So before the first write to a set in a term, all PodSets and pods of its
 //! namespace are listed, including pods without the label: once per namespace and term, and again when a set begins to wait for
-//! terminations. The first reconcile that needs the lists makes them, and other sets of the namespace are queued when it has. This file only
-//! reads.
+//! terminations. The first reconcile that needs the lists reads them. The others of the namespace are queued again when that read has
+//! ended. This file only reads.
 //!
 //! Of the objects in a list, only those that the caches do not know in this state are kept in memory.
 
@@ -46,7 +46,7 @@ pub struct TakeOver {
     slots: Semaphore,
 }
 
-/// The lists of the sets and pods of a namespace.
+/// A read of a namespace, which lists its sets and its pods.
 #[derive(Debug, Default)]
 struct Read {
     is_begun: bool,
@@ -65,7 +65,7 @@ impl Default for TakeOver {
 }
 
 impl TakeOver {
-    /// Begins a term: every set needs a read before its first write.
+    /// Begins a term: every namespace must be read before the first write there.
     pub fn begin(&self) {
         lock(&self.reads).clear();
     }
@@ -81,8 +81,8 @@ impl TakeOver {
         lock(&self.reads).remove(&set.key.namespace);
     }
 
-    /// Reads the namespace of a set. The error is when to try again: another reconcile is reading the namespace, and will queue the sets that
-    /// wait for it; or too many namespaces are being read; or the read failed. [`Next::Never`]: the process ends.
+    /// Reads the namespace of a set. The error says when to reconcile the set again, because the read failed, too many namespaces are being
+    /// read, or another reconcile is reading this one and will queue the set. [`Next::Never`]: the process ends.
     pub async fn read(&self, context: &Context, set: &Set) -> Result<(), Next> {
         let (namespace, env) = (&set.key.namespace, &context.env);
         let shared = lock(&self.reads).entry(namespace.clone()).or_default().clone();
@@ -121,7 +121,7 @@ impl Read {
         let (env, error) = (&context.env, in_full(error));
         let (wait, is_news) = self.failures.note(&error, RETRY);
         if is_news {
-            warn!(namespace, error, "cannot list PodSets and pods as a new leader; writes may be on hold");
+            warn!(namespace, error, "cannot list the PodSets and pods of a namespace; writes there are on hold");
         }
         *self.again.insert(env.now() + env.jittered(wait, 0.1))
     }

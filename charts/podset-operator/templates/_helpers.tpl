@@ -34,7 +34,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [app.example.com]
   resources: [podsets]
   verbs:
-    - list # fill the cache; list all sets at the start of a term, and those of a namespace before a new leader's first write there
+    - list # fill the cache; list the sets of a namespace before a new leader's first write there
     - watch # keep the cache up to date
     - get # check that a set still exists when its pods are lost or its pod names are taken; find out why a status was rejected
 - apiGroups: [app.example.com]

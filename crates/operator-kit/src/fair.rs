@@ -5,8 +5,8 @@
 //! 2. A namespace that holds none may take what it asks for. Otherwise it may hold up to three times as many places as
 //!    stay free. So, where each takes one at a time, a namespace that is alone gets three quarters of the places, two
 //!    get three sevenths each, and so on: there is room for the next one.
-//! 3. Within a namespace, the items of [`Lane::First`] come first. Repetitions wait until the other items are served, but every fourth of
-//!    the remaining turns is theirs.
+//! 3. Within a namespace, the items of [`Lane::First`] come first. For them, a namespace may exceed rule 2 while an eighth of the places
+//!    stays free. Repetitions wait until the other items are served, but every fourth of the remaining turns is theirs.
 //!
 //! [`FairQueue`] decides and does no I/O; [`FairSemaphore`] lets tasks wait for a place, or take
 //! several if they are free.
@@ -135,7 +135,7 @@ impl<T> FairQueue<T> {
     /// Takes the next item that may have a place, and its namespace, which holds that place until [`FairQueue::give_back`].
     pub fn pop(&mut self) -> Option<(Arc<str>, T)> {
         let stays_free = self.places.checked_sub(self.held + 1)?;
-        // Items of the first lane take little time, so they may also have half of what a namespace leaves free.
+        // Items of the first lane take little time, so a namespace may take more places for them.
         let may_have = |share: &Share<T>| {
             is_fair(share.held, 1, stays_free) || (!share.first.is_empty() && stays_free >= self.places / 8)
         };

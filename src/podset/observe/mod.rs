@@ -43,7 +43,7 @@ pub struct View {
     pub set: Arc<Set>,
     /// Its pods, sorted by name.
     pub pods: Vec<Seen>,
-    /// Whether the set must be read before anything is written for it.
+    /// Whether the namespace of the set must be read before anything is written for the set.
     pub is_unread: bool,
 }
 

@@ -94,7 +94,8 @@ impl Input<'_> {
                 && rejected.is_some_and(|rejected| rejected.is_invalid_template(set.generation)))
     }
 
-    /// Whether this pod gets another template than those that finished. It then does not wait for the restart backoff.
+    /// Whether this pod gets the template of the spec and only pods of other templates have finished. It then does not wait for the restart
+    /// backoff.
     pub(super) fn is_first_try(&self, creation: &Creation) -> bool {
         let finished = self.view.pods.iter().filter(|seen| seen.pod.is_finished());
         let (updated, others): (Vec<&Seen>, Vec<&Seen>) = finished.partition(|seen| self.is_updated(seen));
@@ -102,8 +103,9 @@ impl Input<'_> {
         is_new && creation.former.is_none() && updated.is_empty()
     }
 
-    /// In which order a scale-down deletes pods that are alike in all that matters more: new pods that are not available, then those of former
-    /// templates. While a rollout is paused or has a partition, those of former templates stay longer than new ones.
+    /// The rank of a pod by its template; a scale-down deletes pods of a lower rank first. Pods of the new template that are not available
+    /// come first, then those of former templates. While a rollout is paused or has a partition, available new pods come before those of
+    /// former templates, so that a scale-down does not complete the rollout.
     pub(super) fn template_rank(&self, seen: &Seen, wanted: &Wanted) -> u8 {
         let is_updated = self.is_updated(seen);
         let is_rolling = wanted.update.max_unavailable.is_some() && !self.view.set.is_current();

@@ -27,7 +27,7 @@ async fn if_the_former_template_is_not_stored_or_unreadable_the_newest_is_used()
 
 /// A quota also rejects the create of a ControllerRevision that exists.
 #[tokio::test(start_paused = true)]
-async fn a_stored_template_needs_no_create_that_succeeds() {
+async fn a_quota_does_not_stop_a_change_back_to_a_stored_template() {
     let (server, operator) = running(3, json!({})).await;
     changed_to(&server, "broken", 60, "a a broken").await;
     let rejection = Status::forbidden(&REVISIONS, "web", "exceeded quota");

@@ -1,4 +1,4 @@
-//! A change of the template reaches the pods, step by step. One test for each row of the table in docs/user-guide.md.
+//! A change of the template reaches the pods, step by step. The table in docs/user-guide.md lists the situations.
 
 use podset_operator::podset::plan::RolloutRules;
 
@@ -385,7 +385,7 @@ async fn a_rollout_goes_on_after_a_scale_and_under_a_new_leader() {
     rolled_out(&server, "b", 3).await;
 }
 
-/// The status of another result waits while pods of another set are created.
+/// Other statuses wait while pods of another set are created.
 #[tokio::test(start_paused = true)]
 async fn a_completed_rollout_is_recorded_at_once() {
     let (server, _operator) = running(3, json!({})).await;

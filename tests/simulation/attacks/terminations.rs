@@ -1,5 +1,5 @@
-//! A13: with `podReplacementPolicy: TerminationComplete`, pods that are being deleted may still run. One test for each row of the table in
-//! docs/user-guide.md, except for what the tests of the plan show.
+//! A13: with `podReplacementPolicy: TerminationComplete`, pods that are being deleted may still run. The table in docs/user-guide.md
+//! lists the situations. The tests of the plan cover those without a test here.
 
 use super::*;
 

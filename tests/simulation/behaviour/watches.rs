@@ -1,4 +1,4 @@
-//! Lists, and watches with and without faults: what arrives, in which order, and how a watch begins and ends.
+//! Watches with and without faults: what arrives, in which order, and how a watch ends. Unsupported selectors are rejected.
 
 use std::{pin::Pin, time::Duration};
 

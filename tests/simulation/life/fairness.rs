@@ -61,7 +61,7 @@ async fn a_new_set_is_reconciled_before_failed_ones() {
     server.wait_until(|s| s.count(&new) == 1, seconds(9)).await;
 }
 
-/// Slow creates of other sets take the workers that a status gave up while it waited.
+/// A status that waits for pods of other sets gives up its worker. Slow creates of other sets then take all workers of the namespace.
 #[tokio::test(start_paused = true)]
 async fn a_status_does_not_wait_for_slow_creates_of_the_same_namespace() {
     let (server, _operator) = with_set(5, Rules::default()).await;

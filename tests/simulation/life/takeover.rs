@@ -93,8 +93,8 @@ async fn lists_that_fail_midway_delay_only_their_own_namespace() {
     let (server, mut operator) = standby(&["amber", "blue", "green"]).await;
     server.settings(|settings| settings.page = 5);
     // The second page of the pods of one namespace fails.
-    let second = |requests: Requests| requests.when(|request| !request.query("continue").is_empty());
-    let amber = server.fault(second(lists().of("pods").in_namespace("amber")), Fault::Refuse(Status::of_code(403)));
+    let second = lists().of("pods").in_namespace("amber").when(|request| !request.query("continue").is_empty());
+    let amber = server.fault(second, Fault::Refuse(Status::of_code(403)));
     operator.lead();
     server.wait_until(|s| are_written(s, "green") && are_written(s, "blue"), seconds(1)).await;
     sleep(seconds(20)).await;

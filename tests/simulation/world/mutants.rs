@@ -7,7 +7,7 @@
 //! - the rest of a name after its pod's end. It is a second line of defence: as long as no request takes effect after
 //!   its sender's lease, it is not needed. A2 in `attacks/leaders.rs` runs without the first one.
 //! - a pod that ends before its create is answered. Without this rule, the read of unconfirmed objects notices the end
-//!   a minute later. A6 in `attacks/events.rs` measures the time.
+//!   a minute later. A6 in `attacks/events.rs` fails if that takes more than 20 s.
 //! - a read that is ahead of the watch. Without this rule, the watch corrects the view when it catches up. A5 in
 //!   `attacks/events.rs` counts the pods that are deleted until then.
 

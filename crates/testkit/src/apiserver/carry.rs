@@ -146,7 +146,8 @@ impl Handler {
         }
     }
 
-    /// Executes after this time. After the deadline, it answers with a timeout, and executes only if timeouts are not honoured.
+    /// Executes after this time. If the deadline comes first, answers with a timeout, and executes the request later only if the server
+    /// does not honour timeouts.
     async fn execute_after(&self, delay: Duration, reply: Option<Reply>) {
         let due = Instant::now() + delay;
         sleep_until(due.min(self.deadline)).await;

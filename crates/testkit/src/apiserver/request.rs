@@ -1,4 +1,5 @@
-//! Parses an HTTP request. Its entry in the log has its outcome in the store and the answer, which a fault can make different.
+//! Parses HTTP requests. The log has each request, its outcome in the store, and the answer to the client. A fault can make the outcome
+//! and the answer differ.
 
 use http::{HeaderMap, Method, Request, header};
 use http_body_util::BodyExt as _;

@@ -61,7 +61,7 @@ impl Status {
         Self::new(409, "AlreadyExists", message, details)
     }
 
-    /// 409, also for a precondition of a delete that does not hold: there the real server calls the object by its kind.
+    /// 409: the object has changed, or a precondition of a delete does not hold. For a precondition, `called` is the kind.
     pub fn conflict(kind: &Kind, called: &str, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified(called));
         Self::new(409, "Conflict", message, Self::about(kind, called, name))

@@ -116,7 +116,7 @@ impl ApiServer {
         });
     }
 
-    /// Updates an object (with an empty `path`) or its subresource `status`.
+    /// Updates an object. `path` is the subresource: `status`, or empty for the object itself.
     pub fn edit(&self, kind: &'static Kind, namespace: &str, name: &str, path: &str, change: impl FnOnce(&mut Value)) {
         self.with(|state| {
             let stored = state.expect(kind, namespace, name);

@@ -169,7 +169,7 @@ fn uid(random: &mut StdRng) -> String {
     format!("{:08x}-{second:04x}-4{third:03x}-8{fourth:03x}-{last:012x}", high >> 32)
 }
 
-/// Takes over only the fields that an update of the main resource can change. The status is none of them if it is a subresource.
+/// Keeps the stored fields that an update of the main resource cannot change: most of the metadata, and the status if it is a subresource.
 fn keep_system_fields(kind: &'static Kind, stored: &Value, mut new: Value) -> Value {
     let mut metadata = stored["metadata"].clone();
     for field in ["labels", "annotations", "ownerReferences", "finalizers"] {

@@ -1,4 +1,4 @@
-//! A replica that stands for election makes changes only while it holds the stored Lease, as [`crate::lease`] determines it.
+//! A replica that stands for election makes changes only while it holds the stored Lease. [`crate::lease`] determines the holder.
 
 use jiff::{SignedDuration, Timestamp};
 
