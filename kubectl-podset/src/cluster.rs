@@ -127,9 +127,12 @@ fn is_bypassed(proxy: &Uri, server: &Uri, variable: impl Fn(&str) -> Option<Stri
     let port = server.port_u16().unwrap_or(if server.scheme_str() == Some("http") { 80 } else { 443 });
     let port = format!(":{port}");
     // As in Go, an entry may have a port or begin with `*.`, and `*` also matches addresses.
-    let host = |entry: &str| entry.trim().trim_end_matches(&port).trim_start_matches("*.").replace(['[', ']'], "");
+    let host = |entry: &str| match entry.trim() {
+        "*" => "*,0.0.0.0/0,::/0".to_owned(),
+        entry => entry.trim_end_matches(&port).trim_start_matches("*.").replace(['[', ']'], ""),
+    };
     let hosts: Vec<String> = either("NO_PROXY").unwrap_or_default().split(',').map(host).collect();
-    let hosts = format!("localhost,127.0.0.0/8,::1,{}", hosts.join(",").replace('*', "*,0.0.0.0/0,::/0"));
+    let hosts = format!("localhost,127.0.0.0/8,::1,{}", hosts.join(","));
     // The proxy does not matter here, only the hosts do.
     let matcher = Matcher::builder().all("http://proxy").no(hosts).build();
     is_from_environment && matcher.intercept(server).is_none()
@@ -149,7 +152,7 @@ fn adjusted(mut config: Config, variable: impl Fn(&str) -> Option<String>) -> Co
 }
 
 /// Retries a request that the API server answers with 429, 503 or 504, for about 7 seconds. kubectl does so if the answer has a Retry-After,
-/// up to 10 times. Each of our requests has the same effect if it is sent twice.
+/// up to 10 times. A request that is sent twice changes nothing more, but a repeated `undo` may report a failure.
 fn retries() -> (RetryLayer<RetryPolicy>, BufferLayer<http::Request<Body>>) {
     (RetryLayer::new(RetryPolicy::default()), BufferLayer::new(1))
 }
@@ -496,6 +499,7 @@ mod tests {
             ("https://api.example.com:6443", "other:443, example.com:6443", true),
             ("https://api.example.com:6443", "example.com:443", false),
             ("https://10.1.2.3:6443", "*", true),
+            ("https://203.0.113.5:6443", "10.*", false),
             ("https://10.1.2.3:6443", "10.1.2.3:6443", true),
             ("https://[fd00::1]:6443", "[fd00::1]:6443", true),
             ("https://[fd00::1]:6443", "fd00::1", true),

@@ -222,11 +222,11 @@ async fn run(Cli { command, location }: Cli) -> Result<bool, Error> {
     let mut names = sets.names()?;
     let cluster = Cluster::new(location).await?;
     if let Some(selector) = &sets.selector {
-        names = cluster.find(selector).await?;
+        names = in_time(&command, cluster.find(selector)).await?;
     }
     let (mut succeeded, mut separator) = (true, "");
     for name in names {
-        match run_in_time(&cluster, &command, &name, &mut separator).await {
+        match in_time(&command, run_for(&cluster, &command, &name, &mut separator)).await {
             Ok(text) => print(&text),
             Err(error) => {
                 warn(&error.to_string());
@@ -237,15 +237,14 @@ async fn run(Cli { command, location }: Cli) -> Result<bool, Error> {
     Ok(succeeded)
 }
 
-/// Runs the command for one set, within its timeout; returns what is left to print.
-async fn run_in_time(cluster: &Cluster, command: &Command, name: &str, separator: &mut &str) -> Result<String, Error> {
+/// Waits for this part of the command, but not longer than its timeout.
+async fn in_time<T>(command: &Command, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let limit = match command {
         Command::Rollout(Rollout::Status { timeout, .. }) => Duration::try_from(*timeout).unwrap_or_default(),
         _ => Duration::ZERO,
     };
     let limit = if limit.is_zero() { Duration::MAX } else { limit };
-    let ran = tokio::time::timeout(limit, run_for(cluster, command, name, separator)).await;
-    ran.map_err(|_| "timed out waiting for the condition".to_owned())?
+    tokio::time::timeout(limit, work).await.map_err(|_| "timed out waiting for the condition".to_owned())?
 }
 
 /// Runs the command for one set; returns what is left to print.
@@ -335,7 +334,7 @@ mod tests {
         let cluster = Cluster::testing(|_| std::future::pending());
         let all = ["kubectl-podset", "rollout", "status", "web", "--timeout=5s"];
         let command = Cli::try_parse_from(all).unwrap().command;
-        let error = run_in_time(&cluster, &command, "web", &mut "").await.unwrap_err().to_string();
+        let error = in_time(&command, cluster.find("a=b")).await.unwrap_err().to_string();
         assert_eq!(error, "error: timed out waiting for the condition");
     }
 

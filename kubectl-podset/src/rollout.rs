@@ -26,7 +26,9 @@ pub fn progress(set: &PodSet) -> Result<(String, bool), String> {
     }
     let terminating = awaited(set, status);
     if is_behind(set, status) {
-        let failure = status.condition("ReplicaFailure", "True").filter(|failure| failure.reason == "FailedDelete");
+        let has_surplus = status.available_replicas > spec.replicas;
+        let failure = status.condition("ReplicaFailure", "True");
+        let failure = failure.filter(|failure| has_surplus && failure.reason == "FailedDelete");
         if let Some(failure) = failure {
             return waiting(format!("pods cannot be deleted: {}", on_one_line(&failure.message)));
         }
@@ -268,8 +270,11 @@ done: podset "web" successfully rolled out
 {"status":{"observedGeneration":2}}
 Waiting for podset spec update to be observed...
 
-{"status":{"observedGeneration":2,"conditions":{"ready":{"type":"ReplicaFailure","reason":"FailedDelete","message":"denied  by a webhook"}}}}
+{"spec":{"replicas":1},"status":{"observedGeneration":2,"conditions":{"ready":{"type":"ReplicaFailure","reason":"FailedDelete","message":"denied  by a webhook"}}}}
 Waiting for podset "web" rollout to finish: pods cannot be deleted: denied by a webhook...
+
+{"status":{"observedGeneration":2,"conditions":{"ready":{"type":"ReplicaFailure","reason":"FailedDelete","message":"denied by a webhook"}}}}
+Waiting for podset spec update to be observed...
 
 {"spec":{"replicas":3},"status":{"updatedReplicas":1}}
 Waiting for podset "web" rollout to finish: 1 out of 3 new pods have been updated...

@@ -283,7 +283,7 @@ fn advice(seen: &Seen, status: &Status) -> Option<String> {
         _ if set.metadata.deletion_timestamp.is_some() => return None,
         ("InvalidTemplate" | "PodsFailing", _) if !is_behind => format!("fix spec.template{undo}"),
         // A scale-down is observed only once the surplus pods are deleted.
-        (_, Some(rejected)) if !is_behind || rejected == "FailedDelete" => {
+        (_, Some(rejected)) if !is_behind || (rejected == "FailedDelete" && live(seen) > set.spec.replicas) => {
             let (what, why, seconds) = match rejected {
                 "FailedCreate" => ("no pods can be created", "a quota, a webhook or a policy", 30),
                 _ => ("pods cannot be deleted", "a webhook, a policy or no response", 90),

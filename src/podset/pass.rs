@@ -114,7 +114,7 @@ impl Pass<'_> {
             record_plan(&plan);
             match self.must_read_first(&view, &plan, state, known.as_ref()) {
                 None => return Ok(executable(view, plan, known)),
-                Some(Needed::Namespace) => self.take_over.read(self.context, &view.set).await?,
+                Some(Needed::Namespace) => self.take_over.read(self.context, &view.set, state.read_after).await?,
                 // The set changed while it was read. End the pass, so that other sets can use the memory for templates.
                 Some(Needed::Set(_)) if known.is_some() => return Err(Next::At(self.context.env.now())),
                 Some(Needed::Set(bytes)) => {
@@ -137,9 +137,9 @@ impl Pass<'_> {
         let set = caches.sets.get(self.key).filter(|set| set.uid == *self.uid).ok_or(Next::Never)?;
         // Before the set waited for terminations, the cache may have forgotten pods that are being deleted.
         if state.begins_to_wait(&set) {
-            self.take_over.require_reread(&set);
+            state.read_after = self.take_over.last_begun(&set);
         }
-        let is_unread = rules.reads_first && self.take_over.is_unread(&set);
+        let is_unread = rules.reads_first && self.take_over.is_unread(&set, state.read_after);
         let view = View { pods: caches.pods.of(&caches.owner(&set)), set, is_unread };
         let is_known = |uid: &Uid| view.pods.iter().any(|seen| seen.pod.uid == *uid);
         state.fates.expire(now, rules.cache.quarantine, rules.forgets_unknown, is_known);

@@ -206,7 +206,8 @@ impl Input<'_> {
             return Vec::new();
         }
         let mut victims = Vec::new();
-        let template_rank = |seen: &Seen| self.template_rank(seen, wanted);
+        let not_kept = self.not_kept(wanted);
+        let template_rank = |seen: &Seen| self.template_rank(seen, &not_kept);
         for seen in ranking::victims_first(&candidates, template_rank, state, self.now) {
             if left == 0 {
                 break;

@@ -42,19 +42,22 @@ const TURN_RETRY: SignedDuration = SignedDuration::from_millis(200);
 /// Which namespaces were read in this term.
 #[derive(Debug)]
 pub struct TakeOver {
-    reads: Mutex<HashMap<Arc<str>, Arc<Mutex<Read>>>>,
+    reads: Mutex<HashMap<Arc<str>, Reads>>,
     slots: Semaphore,
 }
 
-/// A read of a namespace, which lists its sets and its pods.
+/// The reads of a namespace, one after the other, with numbers from 1. Each lists its sets and its pods.
 #[derive(Debug, Default)]
-struct Read {
-    is_begun: bool,
-    is_done: bool,
+struct Reads {
+    /// The number of the last read that began.
+    begun: u64,
+    /// The number of the last read that succeeded.
+    done: u64,
+    is_running: bool,
     failures: Failures,
     /// When to try again after a failure.
     again: Option<Timestamp>,
-    /// The sets that wait for its end.
+    /// The sets that wait for the end of the running read.
     waiting: BTreeSet<ObjectKey>,
 }
 
@@ -70,52 +73,56 @@ impl TakeOver {
         lock(&self.reads).clear();
     }
 
-    /// Whether the namespace of the set must be read before its next write.
-    pub fn is_unread(&self, set: &Set) -> bool {
-        !lock(&self.reads).get(&set.key.namespace).is_some_and(|read| lock(read).is_done)
+    /// Whether the namespace of the set must be read before its next write. `after`: the read with this number is too old for it.
+    pub fn is_unread(&self, set: &Set, after: u64) -> bool {
+        lock(&self.reads).get(&set.key.namespace).is_none_or(|reads| reads.done <= after)
     }
 
-    /// The cache may have forgotten pods of this set that count now. Its namespace is read again before the next write there. A read in
-    /// progress may be too old for that.
-    pub fn require_reread(&self, set: &Set) {
-        lock(&self.reads).remove(&set.key.namespace);
+    /// The number of the last read of its namespace that began. It may be too old for a set that counts pods which the cache may have
+    /// forgotten.
+    pub fn last_begun(&self, set: &Set) -> u64 {
+        lock(&self.reads).get(&set.key.namespace).map_or(0, |reads| reads.begun)
     }
 
     /// Reads the namespace of a set. The error says when to reconcile the set again, because the read failed, too many namespaces are being
     /// read, or another reconcile is reading this one and will queue the set. [`Next::Never`]: the process ends.
-    pub async fn read(&self, context: &Context, set: &Set) -> Result<(), Next> {
+    pub async fn read(&self, context: &Context, set: &Set, after: u64) -> Result<(), Next> {
         let (namespace, env) = (&set.key.namespace, &context.env);
-        let shared = lock(&self.reads).entry(namespace.clone()).or_default().clone();
-        let _slot = {
-            let mut read = lock(&shared);
-            if read.is_done {
+        let (_slot, number) = {
+            let mut all = lock(&self.reads);
+            let reads = all.entry(namespace.clone()).or_default();
+            if reads.done > after {
                 return Ok(());
             }
-            if read.is_begun {
-                read.waiting.insert(set.key.clone());
+            if reads.is_running {
+                reads.waiting.insert(set.key.clone());
                 return Err(Next::Resync);
             }
-            if let Some(again) = read.again.filter(|again| env.now() < *again) {
+            if let Some(again) = reads.again.filter(|again| env.now() < *again) {
                 return Err(Next::At(again));
             }
             let slot = self.slots.try_acquire().map_err(|_| Next::At(env.now() + env.jittered(TURN_RETRY, 0.5)))?;
-            read.is_begun = true;
-            slot
+            (reads.is_running, reads.begun) = (true, reads.begun + 1);
+            (slot, reads.begun)
         };
         let scope = Some(namespace.clone());
         // Listing a large namespace takes seconds. Stop at shutdown, because the next leader waits for this process.
         let Some(result) = context.stop.run_until_cancelled(read_scope(context, &scope)).await else {
             return Err(Next::Never);
         };
-        let mut read = lock(&shared);
-        std::mem::take(&mut read.waiting).into_iter().for_each(|key| context.queue.add(key, queue::READ));
-        read.is_done = result.is_ok();
-        read.is_begun = read.is_done;
-        result.map_err(|error| Next::Retry(read.failed(context, namespace, &error)))
+        let mut all = lock(&self.reads);
+        let reads = all.entry(namespace.clone()).or_default();
+        std::mem::take(&mut reads.waiting).into_iter().for_each(|key| context.queue.add(key, queue::READ));
+        reads.is_running = false;
+        if let Err(error) = result {
+            return Err(Next::Retry(reads.failed(context, namespace, &error)));
+        }
+        *reads = Reads { begun: number, done: number, ..Reads::default() };
+        Ok(())
     }
 }
 
-impl Read {
+impl Reads {
     /// Logs a failure. Returns when to try again.
     fn failed(&mut self, context: &Context, namespace: &str, error: &ReadError) -> Timestamp {
         let (env, error) = (&context.env, in_full(error));
@@ -155,35 +162,34 @@ mod tests {
     use super::*;
     use crate::podset::testing;
 
-    /// A read of the namespace of this set that has begun.
-    fn begin_read(take_over: &TakeOver, set: &Set, is_done: bool) -> Arc<Mutex<Read>> {
-        let read = Arc::new(Mutex::new(Read { is_begun: true, is_done, ..Read::default() }));
-        lock(&take_over.reads).insert(set.key.namespace.clone(), read.clone());
-        read
+    /// Lets a read of the namespace of this set begin or end.
+    fn change(take_over: &TakeOver, set: &Set, begun: u64, done: u64) {
+        lock(&take_over.reads).insert(set.key.namespace.clone(), Reads { begun, done, ..Reads::default() });
     }
 
     #[test]
     fn a_set_is_unread_until_its_namespace_is_read() {
         let (take_over, set) = (TakeOver::default(), testing::set(3));
-        begin_read(&take_over, &Set { key: ObjectKey::new("another", "web"), ..testing::set(3) }, true);
-        assert!(take_over.is_unread(&set));
-        let read = begin_read(&take_over, &set, false);
-        assert!(take_over.is_unread(&set));
-        lock(&read).is_done = true;
-        assert!(!take_over.is_unread(&set));
+        change(&take_over, &Set { key: ObjectKey::new("another", "web"), ..testing::set(3) }, 1, 1);
+        assert!(take_over.is_unread(&set, 0));
+        change(&take_over, &set, 1, 0);
+        assert!(take_over.is_unread(&set, 0));
+        change(&take_over, &set, 1, 1);
+        assert!(!take_over.is_unread(&set, 0));
         take_over.begin();
-        assert!(take_over.is_unread(&set), "another term");
+        assert!(take_over.is_unread(&set, 0), "another term");
     }
 
     #[test]
-    fn a_namespace_is_read_again_if_pods_may_be_forgotten() {
+    fn a_set_whose_pods_may_be_forgotten_needs_a_read_that_begins_later() {
         let (take_over, set) = (TakeOver::default(), testing::set(1));
-        let read = begin_read(&take_over, &set, false);
-        // The read in progress may be too old.
-        take_over.require_reread(&set);
-        lock(&read).is_done = true;
-        assert!(take_over.is_unread(&set));
-        begin_read(&take_over, &set, true);
-        assert!(!take_over.is_unread(&set));
+        change(&take_over, &set, 2, 1);
+        let after = take_over.last_begun(&set);
+        assert!(take_over.is_unread(&set, after));
+        change(&take_over, &set, 2, 2);
+        assert!(take_over.is_unread(&set, after), "the read in progress may be too old");
+        assert!(!take_over.is_unread(&set, 0), "other sets do not wait");
+        change(&take_over, &set, 3, 3);
+        assert!(!take_over.is_unread(&set, after));
     }
 }

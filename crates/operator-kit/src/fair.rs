@@ -137,7 +137,7 @@ impl<T> FairQueue<T> {
         let stays_free = self.places.checked_sub(self.held + 1)?;
         // Items of the first lane take little time, so a namespace may take more places for them.
         let may_have = |share: &Share<T>| {
-            is_fair(share.held, 1, stays_free) || (!share.first.is_empty() && stays_free >= self.places / 8)
+            is_fair(share.held, 1, stays_free) || (!share.first.is_empty() && stays_free >= self.places.div_ceil(8))
         };
         let has_room = |namespace: &Arc<str>| self.shares.get(namespace).is_some_and(may_have);
         let turn = self.turns.iter().position(has_room)?;
@@ -285,6 +285,17 @@ mod tests {
         for newcomer in ["a", "b", "c", "d", "e", "f"] {
             queue.push(&newcomer.into(), 0, Lane::Ordinary);
             assert_eq!(served(&mut queue), newcomer);
+        }
+    }
+
+    #[test]
+    fn items_of_the_first_lane_leave_room_for_another_namespace() {
+        for places in 2..70 {
+            let mut queue = queue(places, &[]);
+            (0..100).for_each(|item| queue.push(&"busy".into(), item, Lane::First));
+            served(&mut queue);
+            queue.push(&"other".into(), 0, Lane::Ordinary);
+            assert_eq!(served(&mut queue), "other", "{places} places");
         }
     }
 

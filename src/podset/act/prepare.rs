@@ -170,7 +170,8 @@ async fn store(
     if !matches!(code, 403 | 409) {
         return Err(failure(&answer));
     }
-    match read(batch, revision).await? {
+    let found = read(batch, revision).await.map_err(|error| if code == 409 { error } else { failure(&answer) })?;
+    match found {
         None if code == 409 => Err("a ControllerRevision was deleted at the same moment".to_owned()),
         None => Err(failure(&answer)),
         Some(found) if found.is_of_predecessor(set) => {

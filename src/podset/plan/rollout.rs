@@ -4,6 +4,8 @@
 //! `most_updated` have it. Otherwise it gets that of `status.currentRevision`. So a template that does not work takes no more pods than
 //! `maxUnavailable`.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Creation, Deletion, Hold, Input, Plan, Prepare, Rollout, Why, soonest};
@@ -12,6 +14,7 @@ use crate::podset::{
     observe::{Seen, Wanted},
     ranking,
 };
+use operator_kit::meta::Uid;
 
 /// The bounds of a rollout. A test can replace one to show that pods are then lost.
 #[derive(Clone, Copy, Debug)]
@@ -103,18 +106,34 @@ impl Input<'_> {
         is_new && creation.former.is_none() && updated.is_empty()
     }
 
-    /// The rank of a pod by its template; a scale-down deletes pods of a lower rank first. Pods of the new template that are not available
-    /// come first, then those of former templates. While a rollout is paused or has a partition, available new pods come before those of
-    /// former templates, so that a scale-down does not complete the rollout.
-    pub(super) fn template_rank(&self, seen: &Seen, wanted: &Wanted) -> u8 {
-        let is_updated = self.is_updated(seen);
+    /// The pods of former templates that neither a pause nor the partition keeps: those that a scale-down would delete first.
+    pub(super) fn not_kept(&self, wanted: &Wanted) -> BTreeSet<Uid> {
         let is_rolling = wanted.update.max_unavailable.is_some() && !self.view.set.is_current();
-        let keeps_former = is_rolling && (wanted.update.is_paused || wanted.update.partition > 0);
-        match is_updated && !self.is_available(seen) {
-            true => 0,
-            false if is_updated == keeps_former => 1,
-            false => 2,
+        let kept = match is_rolling {
+            false => 0,
+            true if wanted.update.is_paused => usize::MAX,
+            true => wanted.update.partition,
+        };
+        let old: Vec<&Seen> = self.old().collect();
+        let mut ranked = ranking::victims_first(&old, |seen| u8::from(self.is_former(seen)), self.state, self.now);
+        ranked.truncate(old.len().saturating_sub(kept));
+        ranked.into_iter().map(|seen| seen.pod.uid.clone()).collect()
+    }
+
+    /// The rank of a pod by its template; a scale-down deletes pods of a lower rank first. Pods of former templates that are kept come last,
+    /// so that a scale-down does not complete the rollout.
+    pub(super) fn template_rank(&self, seen: &Seen, not_kept: &BTreeSet<Uid>) -> u8 {
+        match self.is_updated(seen) {
+            true if !self.is_available(seen) => 0,
+            false if not_kept.contains(&seen.pod.uid) => 1,
+            true => 2,
+            false => 3,
         }
+    }
+
+    /// Whether the pod has the former template, and not an older one.
+    fn is_former(&self, seen: &Seen) -> bool {
+        seen.pod.revision.is_some() && seen.pod.revision == self.view.set.former_revision()
     }
 
     /// Whether the pod is to be replaced because of its template.
@@ -198,15 +217,13 @@ impl Input<'_> {
         let mut left = self.most_updated(plan.count, wanted).saturating_sub(updated + unknown + free);
         let mut available = plan.count.available;
         let least = wanted.replicas.saturating_sub(max_unavailable);
-        let former = self.view.set.former_revision();
         let old: Vec<&Seen> = self.old().collect();
         let mut ranked = ranking::victims_first(&old, |_| 0, self.state, self.now);
         // A pod whose delete may still take effect keeps its place, so that no other one goes as well.
         let rank = |uid| self.state.retry.rejected.rank(uid, self.now).filter(|_| !self.state.fates.is_going(uid));
         // Pods of older templates go first, so that the partition keeps those of the former one.
-        let is_former = |seen: &Seen| seen.pod.revision.is_some() && seen.pod.revision == former;
         ranked.sort_by_key(|seen| {
-            (self.is_available(seen), rank(&seen.pod.uid), is_former(seen), seen.pod.deletion_cost)
+            (self.is_available(seen), rank(&seen.pod.uid), self.is_former(seen), seen.pod.deletion_cost)
         });
         let mut outdated = Vec::new();
         for seen in ranked {

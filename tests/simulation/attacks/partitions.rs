@@ -38,6 +38,18 @@ async fn a_scale_down_keeps_the_former_template_of_a_partition_and_of_a_paused_r
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_scale_down_at_a_percentage_replaces_no_pod() {
+    let (server, _operator) = running(8, partition("50%")).await;
+    changed_to(&server, "b", 240, "a a a a b b b b").await;
+    let created = server.count(&Requests::creates("pods"));
+    server.scale(NS, "web", 4);
+    sleep(60).await;
+    assert_eq!(versions(&server), "a a b b");
+    assert_eq!(server.count(&Requests::creates("pods")), created);
+    assert_eq!(server.events(NS, "RolloutStarted").len(), 1);
+}
+
 /// A broken pod at the partition exceeds the progress deadline. A partition of 100% rolls out no pod, so it exceeds none.
 #[tokio::test(start_paused = true)]
 async fn a_broken_canary_stalls_the_set() {

@@ -88,6 +88,25 @@ async fn a_leader_that_lists_a_namespace_ends_at_once() {
     assert!(start.elapsed() < seconds(1), "{:?}", start.elapsed());
 }
 
+/// Each switch needs a read that begins later.
+#[tokio::test(start_paused = true)]
+async fn sets_that_begin_to_wait_one_after_the_other_do_not_stop_the_others() {
+    let (server, mut operator) = standby(&["amber"]).await;
+    let more: Vec<String> = (0..20).map(|number| format!("more-{number}")).collect();
+    more.iter().for_each(|name| server.create_podset("amber", name, 1));
+    operator.lead();
+    sleep(seconds(10)).await;
+    server.fault(lists().in_namespace("amber"), Fault::Delay(seconds(3)));
+    for (number, name) in more.iter().enumerate() {
+        server.wait_for_termination("amber", name);
+        sleep(seconds(1)).await;
+        if number == 3 {
+            server.kill_pod("amber", &server.live_pods("amber", "web-0")[0]);
+        }
+        assert!(number < 6 || server.live_pods("amber", "web-0").len() == 2, "it waits for the others");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn lists_that_fail_midway_delay_only_their_own_namespace() {
     let (server, mut operator) = standby(&["amber", "blue", "green"]).await;
