@@ -237,7 +237,7 @@ async fn run(Cli { command, location }: Cli) -> Result<bool, Error> {
     Ok(succeeded)
 }
 
-/// Waits for this part of the command, but not longer than its timeout.
+/// Waits for a part of the command, but not longer than its timeout. The search by selector and each set are such parts.
 async fn in_time<T>(command: &Command, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let limit = match command {
         Command::Rollout(Rollout::Status { timeout, .. }) => Duration::try_from(*timeout).unwrap_or_default(),

@@ -76,12 +76,13 @@ impl Progress {
             let updated = now.updated.max(before.updated + added).min(now.wanted);
             return Progress { count: Count { updated, ..now }, since: former.since, ..self };
         }
-        // A scale-down may delete new pods, so only what is left was reached.
-        if before.surplus() > 0 {
-            return Progress { since: former.since, ..self };
-        }
         if self.update != former.update {
             return self;
+        }
+        // A scale-down may delete new pods, so only what is left was reached. The end of a pod that it deletes is no progress.
+        if before.surplus() > 0 {
+            let ending = now.ending.min(before.ending);
+            return Progress { count: Count { ending, ..now }, since: former.since, ..self };
         }
         let has_advanced = now.updated > before.updated || now.updated_available > before.updated_available;
         let updated = now.updated.max(before.updated);
@@ -112,5 +113,11 @@ mod tests {
         let deleted = at(291, 2, 2, 0).after(Some(scaled));
         assert_eq!(deleted.since, after(5), "a scale is no progress");
         assert_eq!(at(295, 2, 2, 2).after(Some(deleted)).since, after(295));
+        let ending = |second, ending| {
+            let progress = at(second, 2, 2, 0);
+            Progress { count: Count { ending, ..progress.count }, ..progress }
+        };
+        let deleted = ending(291, 2).after(Some(scaled));
+        assert_eq!(ending(292, 1).after(Some(deleted)).since, after(5), "nor is the end of a pod that it deletes");
     }
 }

@@ -58,7 +58,7 @@ impl Finishes {
             None => without_history(&view.pods, now),
         };
         self.next = next.map(|next| Replacement { pods: next.pods.min(missing), ..next });
-        // A namespace may be read again, for another set.
+        // A set that begins to wait for terminations becomes unread again. What was counted stays counted.
         self.counted = (self.counted.is_some() || !view.is_unread).then_some(finished);
     }
 
@@ -241,11 +241,7 @@ mod tests {
         assert_eq!(noted(1, vec![failed("i", 6), ready("b")]), Some((31, 7, 0)));
         assert_eq!(noted(2, vec![failed("k", 0), ready("b")]), Some((31, 7, 1)), "the count continues");
         for _ in 0..2 {
-            assert_eq!(
-                look(2, true, vec![failed("k", 0), ready("b")]),
-                Some((31, 7, 1)),
-                "the namespace is read again"
-            );
+            assert_eq!(look(2, true, vec![failed("k", 0), ready("b")]), Some((31, 7, 1)), "the set needs another read");
         }
     }
 

@@ -48,7 +48,7 @@ pub struct SetState {
     pub progress: Option<Box<Progress>>,
     /// The generation from which on the set waited for terminations at the last plan; 0 if it did not.
     pub waited_from: Option<i64>,
-    /// The number of the read of the namespace that is too old for the set, because pods may have been forgotten since; 0: none is.
+    /// Only a read of the namespace with a higher number is new enough for the set; the others may have missed pods. 0: any is.
     pub read_after: u64,
     /// Whether a create met a pod of another owner under one of the set's names. The set is read before the next create.
     pub met_stranger: bool,

@@ -2,8 +2,8 @@
 //!
 //! The watches of a standby may have stalled while others led. So before the first write to a set in a term, all PodSets and pods of its
 //! namespace are listed, including pods without the label: once per namespace and term, and again when a set begins to wait for
-//! terminations. The first reconcile that needs the lists reads them. The others of the namespace are queued again when that read has
-//! ended. This file only reads.
+//! terminations. Only the sets that need a read wait for it: the reconcile of the first one reads, and the others are queued when it ends.
+//! This file only reads.
 //!
 //! Of the objects in a list, only those that the caches do not know in this state are kept in memory.
 
@@ -70,10 +70,11 @@ impl Default for TakeOver {
 impl TakeOver {
     /// Begins a term: every namespace must be read before the first write there.
     pub fn begin(&self) {
-        lock(&self.reads).clear();
+        // The numbers go on, because sets remember them.
+        lock(&self.reads).values_mut().for_each(|reads| *reads = Reads { begun: reads.begun, ..Reads::default() });
     }
 
-    /// Whether the namespace of the set must be read before its next write. `after`: the read with this number is too old for it.
+    /// Whether the namespace of the set must be read before its next write. `after`: only a read with a higher number counts.
     pub fn is_unread(&self, set: &Set, after: u64) -> bool {
         lock(&self.reads).get(&set.key.namespace).is_none_or(|reads| reads.done <= after)
     }
@@ -88,7 +89,7 @@ impl TakeOver {
     /// read, or another reconcile is reading this one and will queue the set. [`Next::Never`]: the process ends.
     pub async fn read(&self, context: &Context, set: &Set, after: u64) -> Result<(), Next> {
         let (namespace, env) = (&set.key.namespace, &context.env);
-        let (_slot, number) = {
+        let _slot = {
             let mut all = lock(&self.reads);
             let reads = all.entry(namespace.clone()).or_default();
             if reads.done > after {
@@ -103,7 +104,7 @@ impl TakeOver {
             }
             let slot = self.slots.try_acquire().map_err(|_| Next::At(env.now() + env.jittered(TURN_RETRY, 0.5)))?;
             (reads.is_running, reads.begun) = (true, reads.begun + 1);
-            (slot, reads.begun)
+            slot
         };
         let scope = Some(namespace.clone());
         // Listing a large namespace takes seconds. Stop at shutdown, because the next leader waits for this process.
@@ -117,7 +118,7 @@ impl TakeOver {
         if let Err(error) = result {
             return Err(Next::Retry(reads.failed(context, namespace, &error)));
         }
-        *reads = Reads { begun: number, done: number, ..Reads::default() };
+        *reads = Reads { begun: reads.begun, done: reads.begun, ..Reads::default() };
         Ok(())
     }
 }
@@ -128,7 +129,7 @@ impl Reads {
         let (env, error) = (&context.env, in_full(error));
         let (wait, is_news) = self.failures.note(&error, RETRY);
         if is_news {
-            warn!(namespace, error, "cannot list the PodSets and pods of a namespace; writes there are on hold");
+            warn!(namespace, error, "cannot list the PodSets and pods of a namespace; writes there may be on hold");
         }
         *self.again.insert(env.now() + env.jittered(wait, 0.1))
     }
