@@ -79,11 +79,6 @@ impl Progress {
         if self.update != former.update {
             return self;
         }
-        // A scale-down may delete new pods, so only what is left was reached. The end of a pod that it deletes is no progress.
-        if before.surplus() > 0 {
-            let ending = now.ending.min(before.ending);
-            return Progress { count: Count { ending, ..now }, since: former.since, ..self };
-        }
         let has_advanced = now.updated > before.updated || now.updated_available > before.updated_available;
         let updated = now.updated.max(before.updated);
         let updated_available = now.updated_available.max(before.updated_available);
@@ -91,33 +86,5 @@ impl Progress {
         let since = if is_progress { self.since } else { former.since };
         let ending = if has_advanced { now.ending } else { now.ending.min(before.ending) };
         Progress { count: Count { updated, updated_available, ending, ..now }, since, ..self }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use jiff::SignedDuration;
-
-    use super::*;
-    use crate::podset::testing;
-
-    #[test]
-    fn new_pods_that_a_scale_down_deletes_were_not_reached() {
-        let update = testing::set(4).wanted.unwrap().update;
-        let after = |second| testing::now() + SignedDuration::from_secs(second);
-        let at = |second, wanted, live, updated| {
-            let count = Count { wanted, live, certain: live, updated, ..Count::default() };
-            Progress { revision: Revision::of(None, 0), update, count, since: after(second) }
-        };
-        let scaled = at(290, 2, 4, 2).after(Some(at(5, 4, 4, 2)));
-        let deleted = at(291, 2, 2, 0).after(Some(scaled));
-        assert_eq!(deleted.since, after(5), "a scale is no progress");
-        assert_eq!(at(295, 2, 2, 2).after(Some(deleted)).since, after(295));
-        let ending = |second, ending| {
-            let progress = at(second, 2, 2, 0);
-            Progress { count: Count { ending, ..progress.count }, ..progress }
-        };
-        let deleted = ending(291, 2).after(Some(scaled));
-        assert_eq!(ending(292, 1).after(Some(deleted)).since, after(5), "nor is the end of a pod that it deletes");
     }
 }
