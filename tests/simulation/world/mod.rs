@@ -80,14 +80,11 @@ struct World {
     story: Vec<(Duration, String)>,
 }
 
-/// In the history, what distinguishes an action from a request or a change.
-const ACTION: &str = " -- ";
-
 struct Outcome {
-    /// The violation, if any, with the end of the history.
+    /// The violation, if any.
     broken: Option<String>,
     tally: Tally,
-    /// What happened, line by line; empty if there was no violation and it was not requested.
+    /// What happened, line by line; empty if it was not requested.
     chronicle: Vec<String>,
     /// A hash of all requests and all changes, the same for the same seed; 0 if it was not requested.
     fingerprint: u64,
@@ -204,7 +201,7 @@ impl World {
 
     /// The actions, requests and changes, in chronological order.
     fn chronicle(&self) -> Vec<String> {
-        let story = self.story.iter().map(|(at, what)| (*at, format!("{:>10.3}s{ACTION}{what}", at.as_secs_f64())));
+        let story = self.story.iter().map(|(at, what)| (*at, format!("{:>10.3}s -- {what}", at.as_secs_f64())));
         let mut all: Vec<_> = story.collect();
         self.server.with(|state| {
             let changes = state.history.iter().filter(|change| *change.kind != LEASES);
@@ -292,7 +289,7 @@ impl World {
         let broken = self.broken().or(end.err());
         self.tally.of_requests(&self.server);
         let fingerprint = if is_told { play::fingerprint(&self.server) } else { 0 };
-        let chronicle = if is_told || broken.is_some() { self.chronicle() } else { Vec::new() };
+        let chronicle = if is_told { self.chronicle() } else { Vec::new() };
         Outcome { broken, tally: self.tally, chronicle, fingerprint }
     }
 }

@@ -12,7 +12,7 @@ use std::{
     time::Instant,
 };
 
-use super::{ACTION, Outcome, actions::ACTIONS, run};
+use super::{Outcome, actions::ACTIONS, run};
 use crate::{
     apiserver::{ApiServer, EventType, LEASES},
     replica::Model,
@@ -159,21 +159,12 @@ impl Summary {
     }
 }
 
-/// How many lines at the end of the history are shown. Before them, only the actions are.
-const SHOWN: usize = 40;
-
-/// Reports the violation of each failing seed, and what happened before the first one.
+/// The violation of each failing seed.
 fn report(broken: &BTreeMap<u64, Outcome>) -> String {
-    let mut text = String::new();
-    for (place, (number, outcome)) in broken.iter().enumerate() {
-        text += &format!("seed {number}: {}\n", outcome.broken.as_deref().unwrap_or_default());
-        let (lines, end) = (outcome.chronicle.iter().enumerate(), outcome.chronicle.len().saturating_sub(SHOWN));
-        for (_, line) in lines.filter(|(at, line)| place == 0 && (*at >= end || line.contains(ACTION))) {
-            text += &format!("{line}\n");
-        }
-        text += &format!("all of it: make simulate SEED={number}\n\n");
-    }
-    text
+    let line = |(seed, outcome): (&u64, &Outcome)| {
+        format!("{}\nall of it: make simulate SEED={seed}\n", outcome.broken.as_deref().unwrap_or_default())
+    };
+    broken.iter().map(line).collect()
 }
 
 fn number(variable: &str) -> Option<u64> {
