@@ -162,7 +162,7 @@ impl RunArgs {
         if namespaces.is_empty() { vec![None] } else { namespaces.into_iter().map(|name| Some(name.into())).collect() }
     }
 
-    /// The durations of the election. An error if they do not fit together, which [`Cli::read`] has checked.
+    /// The durations of the election. Returns an error if they do not fit together, which [`Cli::read`] has checked.
     pub fn timing(&self) -> Result<Timing, WrongTimes> {
         let [duration, deadline, period] =
             [self.leader_elect_lease_duration, self.leader_elect_renew_deadline, self.leader_elect_retry_period]

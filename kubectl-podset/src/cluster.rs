@@ -512,7 +512,7 @@ mod tests {
     }
 
     impl Cluster {
-        /// The cluster whose API server answers a request to this path with a status code and an object.
+        /// A cluster for tests. `answer` returns a status code and an object for the path of a request.
         pub fn testing<A, F>(answer: A) -> Self
         where
             A: Fn(String) -> F + Send + 'static,

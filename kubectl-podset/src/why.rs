@@ -486,7 +486,7 @@ web is ready and up to date (AllPodsReady): 2 of 2
     const ADD: &str = "add nodes, or change what spec.template requests or selects";
     const FORMER: &str = "or go back to the former one: kubectl podset rollout undo web --namespace a --to-revision=2";
 
-    /// What helps a set that differs by this patch and whose condition Ready has this reason and message, with this pod.
+    /// The advice for a patched set with one pod. The condition Ready has this reason and message.
     fn advice_for(patch: &str, reason: &str, message: &str, pod: &Value) -> String {
         let mut seen = seen(patch, json!([pod]));
         let status = seen.set.status.as_mut().unwrap();

@@ -8,8 +8,8 @@ use kube::{
 use crate::{api, cli::RunArgs};
 use operator_kit::text::in_full;
 
-/// The cluster to work on, and whether it comes from a kubeconfig. If not, this process runs in a pod of it. An error
-/// if none can be used.
+/// The cluster to work on, and whether it comes from a kubeconfig. If not, this process runs in a pod of it. Returns an error if none can
+/// be used.
 pub async fn config(arguments: &RunArgs) -> Result<(Config, bool), String> {
     let context = arguments.context.as_ref();
     // If a kubeconfig that the user named cannot be used, no other one is tried.

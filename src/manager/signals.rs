@@ -13,7 +13,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Starts to listen. An error if the system does not allow it.
+    /// Starts to listen. Returns an error if the system does not allow it.
     pub fn new() -> std::io::Result<Self> {
         Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }

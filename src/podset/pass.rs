@@ -163,7 +163,7 @@ impl Pass<'_> {
         Ok((view, plan))
     }
 
-    /// What must be read before the plan is carried out. An unread namespace is read before any write, including that of a status.
+    /// What must be read before the plan is carried out. An unread namespace is read before any write, also before a status is written.
     fn must_read_first(&self, view: &View, plan: &Plan, state: &SetState, known: Option<&ReadSet>) -> Option<Needed> {
         let Context { env, rules, .. } = self.context;
         let is_reported =

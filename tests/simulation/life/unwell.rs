@@ -1,4 +1,4 @@
-//! How unhealthy pods are reported: failing pods, and pods whose readiness changes.
+//! Reports about failing pods, and about pods that become unready and ready again.
 
 use super::*;
 
