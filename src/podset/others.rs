@@ -50,7 +50,7 @@ impl Others {
             warn!(
                 other = &*writer,
                 this = &*self.installation,
-                "another installation writes the same PodSets, which may get too many pods: uninstall one, or use the same Lease for both"
+                "another installation writes the same PodSets, which may get too many pods: uninstall one, or let each watch other namespaces"
             );
         }
     }

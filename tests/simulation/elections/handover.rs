@@ -73,7 +73,7 @@ async fn an_unready_replica_names_what_it_waits_for() {
     sleep(seconds(60)).await;
     let readiness = operator.context.health.readiness();
     let why = readiness["podset-caches"].clone().unwrap_err();
-    assert!(why.contains("podsets.app.example.com") && why.contains("kubectl apply -k config/crd"), "{why}");
+    assert!(why.contains("podsets.app.example.com") && why.contains("install its CRD"), "{why}");
     assert_eq!(readiness["mycustomresource-caches"], Ok(()), "its own CRD is there");
 
     operator.lead();

@@ -23,9 +23,7 @@ pub fn explain(what: &str, error: &ReadError) -> String {
         ReadError::Api(kube::Error::Api(status)) => match status.code {
             401 => "the API server does not accept the operator's credentials",
             403 => "forbidden: the operator's role lacks the verb list or watch",
-            404 if is_custom(what) => {
-                "the API server does not know it: install the CRDs with `kubectl apply -k config/crd`"
-            }
+            404 if is_custom(what) => "the API server does not know it: install its CRD",
             404 => "not found",
             code => return format!("cannot watch {what}: the API server answered with code {code}"),
         },
@@ -62,7 +60,7 @@ mod tests {
         let away = || kube::Error::Service(SECRET.into());
         let unreadable = || kube::Error::SerdeError(serde_json::from_str::<u32>("\"top-secret\"").unwrap_err());
         for (what, error, expected) in [
-            ("podsets.app.example.com", refused(404, SECRET), "install the CRDs with `kubectl apply -k config/crd`"),
+            ("podsets.app.example.com", refused(404, SECRET), "install its CRD"),
             ("pods", refused(404, SECRET), "cannot watch pods: not found"),
             (
                 "pods",
