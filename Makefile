@@ -90,7 +90,7 @@ mutants: ## Remove each mechanism of the operator in turn: some simulated world 
 fuzz fuzz-lint: export RUSTC_BOOTSTRAP = 1
 fuzz: FUZZ_SECONDS ?= 60
 fuzz: ## Fuzz the parsers of untrusted input, each target for FUZZ_SECONDS=60 or TARGET=NAME alone (needs cargo-fuzz; fuzz/README.md)
-	@set -f; for target in $${TARGET:-$$(cargo fuzz list)}; do \
+	@set -f; targets=$${TARGET:-$$(cargo fuzz list)}; for target in $$targets; do \
 	  (set -x; cargo fuzz run "$$target" -- "-max_total_time=$$FUZZ_SECONDS" -timeout=10 -print_final_stats=1); \
 	done
 

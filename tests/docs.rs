@@ -338,3 +338,18 @@ fn all_builds_use_the_oldest_supported_rust() {
     assert_eq!(image, toolchain);
     assert!(toolchain.starts_with(&oldest), "the toolchain is {toolchain}, but rust-version is {oldest}");
 }
+
+/// A test that is not found does not fail: `cargo test -- --exact a::b` then runs none.
+#[test]
+fn tests_that_the_makefile_names_exist() {
+    let makefile = fs::read_to_string(root().join("Makefile")).expect("the Makefile can be read");
+    let named: Vec<_> = makefile.split("--exact ").skip(1).filter_map(|rest| rest.split_whitespace().next()).collect();
+    assert!(named.len() >= 4, "{named:?}");
+    for path in named {
+        let (module, test) = path.rsplit_once("::").expect("a module and a test");
+        let file = root().join("tests/simulation").join(module.replace("::", "/"));
+        let text =
+            [file.with_extension("rs"), file.join("mod.rs")].into_iter().find_map(|file| fs::read_to_string(file).ok());
+        assert!(text.is_some_and(|text| text.contains(&format!("fn {test}("))), "there is no test {path}");
+    }
+}

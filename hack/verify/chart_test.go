@@ -190,6 +190,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"a lease by a flag":       {"extraArgs": []any{"--leader-elect-resource-name=a"}},
 		"another port of probes":  {"extraArgs": []any{"--health-probe-bind-address=:1"}},
 		"that by name":            {"extraEnv": []any{object{"name": "PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", "value": ":1"}}},
+		"namespaces by a flag":    {"extraArgs": []any{"--watch-namespace=team-a"}},
+		"namespaces by name":      {"extraEnv": []any{object{"name": "PODSET_OPERATOR_WATCH_NAMESPACE", "value": "team-a"}}},
 		"metrics at a free port":  {"extraArgs": []any{"--metrics-bind-address=:0"}},
 		"metrics elsewhere":       {"extraArgs": []any{"--metrics-bind-address=127.0.0.1:18443"}},
 		"metrics at no address":   {"extraArgs": []any{"--metrics-bind-address"}},

@@ -101,7 +101,7 @@ impl Recorder {
         self.stop_sending.cancel();
         // Wait for events in flight: the Lease is not released while a write may still take effect.
         let _ended = self.receiver.lock().await;
-        warn!("shutting down; dropped the queued events");
+        warn!("the API server takes events too slowly; dropping those that were not sent before the shutdown");
     }
 
     async fn send(&self, queued: QueuedEvent) {

@@ -1,5 +1,6 @@
 //! Explains why a list or a watch failed. Pure.
 
+use kube::client::AuthError;
 use leadership::connect::PluginFailed;
 
 use crate::client::ReadError;
@@ -18,7 +19,9 @@ fn is_custom(what: &str) -> bool {
 pub fn explain(what: &str, error: &ReadError) -> String {
     let why = match error {
         ReadError::Timeout(_) => "the API server did not answer in time",
-        ReadError::TooLarge(_) => "the answer is too large",
+        ReadError::TooLarge(_) | ReadError::Api(kube::Error::LinesCodecMaxLineLengthExceeded) => {
+            "the answer is too large"
+        }
         ReadError::Idle => "the watch ends as soon as it is idle; perhaps a proxy before the API server closes it",
         ReadError::Api(kube::Error::Api(status)) => match status.code {
             401 => "the API server does not accept the operator's credentials",
@@ -30,6 +33,9 @@ pub fn explain(what: &str, error: &ReadError) -> String {
         ReadError::Api(kube::Error::SerdeError(_)) => "the answer cannot be read",
         ReadError::Api(kube::Error::Service(error)) if error.is::<PluginFailed>() => {
             "the kubeconfig's exec plugin returned no credentials"
+        }
+        ReadError::Api(kube::Error::Service(error)) if error.is::<AuthError>() => {
+            "the operator's credentials cannot be used"
         }
         ReadError::Api(_) => "the API server cannot be reached",
     };
@@ -70,6 +76,12 @@ mod tests {
             ("pods", refused(401, SECRET), "the API server does not accept the operator's credentials"),
             ("pods", refused(500, SECRET), "the API server answered with code 500"),
             ("pods", ReadError::Timeout(std::time::Duration::from_secs(1)), "did not answer in time"),
+            (
+                "pods",
+                ReadError::Api(kube::Error::Service(AuthError::AuthExec(SECRET.to_owned()).into())),
+                "the operator's credentials cannot be used",
+            ),
+            ("pods", ReadError::Api(kube::Error::LinesCodecMaxLineLengthExceeded), "the answer is too large"),
             ("pods", ReadError::Api(away()), "the API server cannot be reached"),
             ("pods", ReadError::Api(unreadable()), "the answer cannot be read"),
         ] {

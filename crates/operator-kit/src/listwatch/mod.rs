@@ -57,6 +57,8 @@ where
     T: Watched,
 {
     let mut backoff = WatchBackoff::new(&source, &env, &listing);
+    // Watches stay silent, are rejected, or end at once. A list shows what they miss.
+    let is_late = |progressed| env.now().duration_since(progressed).unsigned_abs() >= SILENCE_TIMEOUT;
     loop {
         let mut version = match list(&reader, &source, |_| true).await {
             Ok((items, version)) => {
@@ -82,7 +84,13 @@ where
             }
             match end {
                 Ok(()) if version > before => {}
-                Ok(()) => backoff.wait_quietly(&ReadError::Idle).await,
+                Ok(()) => {
+                    let ends_at_once = backoff.wait > BACKOFF.0;
+                    backoff.wait_quietly(&ReadError::Idle).await;
+                    if ends_at_once && is_late(progressed) {
+                        break;
+                    }
+                }
                 Err(error) if is_gone(&error) => {
                     backoff.wait_to_relist(&error).await;
                     break;
@@ -90,8 +98,7 @@ where
                 Err(error) if is_disconnected(&error) => backoff.wait_quietly(&error).await,
                 Err(error) => {
                     backoff.wait(&error).await;
-                    // Watches stay silent or are rejected. A list shows what they miss.
-                    if env.now().duration_since(progressed).unsigned_abs() >= SILENCE_TIMEOUT {
+                    if is_late(progressed) {
                         break;
                     }
                 }

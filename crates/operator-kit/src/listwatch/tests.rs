@@ -177,6 +177,13 @@ async fn rejected_watches_are_followed_by_a_list() {
     assert_eq!(asked.lists, [0, 1505, 3005]);
 }
 
+/// As behind a proxy that passes on no stream.
+#[tokio::test(start_paused = true)]
+async fn watches_that_always_end_immediately_are_followed_by_a_list() {
+    let asked = asked(400, |_| (200, "", 0)).await;
+    assert_eq!(asked.lists, [0, 1505, 3005]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn watches_that_end_immediately_are_logged() {
     let asked = asked(70, |number| if number <= 4 { (200, "", 0) } else { (200, "", 60) }).await;

@@ -16,7 +16,9 @@ pub const ACCESS: Access = Access { verb: "get", path: "/metrics" };
 
 /// Without a gate, anyone can read the metrics.
 pub fn router(metrics: Metrics, gate: Option<Gate>) -> Router {
-    let not_found = || async { (StatusCode::NOT_FOUND, "not found; the only path is /metrics\n") };
+    // Only with a gate can the log level be changed (`super::log_level`).
+    let paths = if gate.is_some() { "the paths are /metrics and /log-level" } else { "the only path is /metrics" };
+    let not_found = move || async move { (StatusCode::NOT_FOUND, format!("not found; {paths}\n")) };
     let mut route = get(answer);
     if let Some(gate) = gate {
         route = route.route_layer(from_fn_with_state(gate.into(), admit));

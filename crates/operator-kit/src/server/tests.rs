@@ -230,11 +230,13 @@ async fn the_log_level_is_served_only_with_tls_and_a_token() {
     let put = "PUT /log-level HTTP/1.1\r\nContent-Length: 0";
     let answer = send_over_tls(servers.metrics, &rustls::version::TLS13, put).await;
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    let answer = send_over_tls(servers.metrics, &rustls::version::TLS13, "GET /loglevel HTTP/1.1").await;
+    assert!(answer.starts_with("HTTP/1.1 404") && answer.ends_with("/metrics and /log-level\n"), "{answer}");
     servers.end().await;
     let (servers, _) = started(open()).await.unwrap();
     let stream = TcpStream::connect(servers.metrics.unwrap()).await.unwrap();
     let answer = exchange(stream, put).await;
-    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 404") && answer.ends_with("the only path is /metrics\n"), "{answer}");
     servers.end().await;
 }
 
