@@ -137,7 +137,7 @@ pub struct RunArgs {
         value_parser = clap::value_parser!(u16).range(1..), value_name = "N", help_heading = "Controllers")]
     pub max_concurrent_reconciles: u16,
 
-    /// Image of the pods of a PodSet without a template
+    /// Image of the pods of a PodSet whose template is missing or has no spec
     #[arg(long, env = "PODSET_OPERATOR_DEFAULT_IMAGE", default_value = "quay.io/amacdona/strauss", value_parser = image,
         value_name = "IMAGE", help_heading = "Controllers")]
     pub default_image: String,

@@ -64,7 +64,7 @@ fn explained(error: &kube::Error) -> String {
     };
     match (status.code, status.reason.as_str()) {
         (401, _) => "error: You must be logged in to the server (Unauthorized)".to_owned(),
-        // A path that the API server does not know is no object that is not found.
+        // A 404 with another reason means that the API server does not know the path, not that an object is missing.
         (404, reason) if reason != "NotFound" => {
             "error: the server doesn't have a resource type \"podsets\": install the CRDs of podset-operator".to_owned()
         }
@@ -151,8 +151,8 @@ fn adjusted(mut config: Config, variable: impl Fn(&str) -> Option<String>) -> Co
     config
 }
 
-/// Retries a request that the API server answers with 429, 503 or 504, for about 7 seconds. kubectl does so if the answer has a Retry-After,
-/// up to 10 times. A request that is sent twice changes nothing more, but a repeated `undo` may report a failure.
+/// Retries a request that the API server answers with 429, 503 or 504, for about 7 seconds. kubectl does so if the answer has a
+/// Retry-After, up to 10 times. A request that is sent twice changes nothing the second time, but a repeated `undo` may report a failure.
 fn retries() -> (RetryLayer<RetryPolicy>, BufferLayer<http::Request<Body>>) {
     (RetryLayer::new(RetryPolicy::default()), BufferLayer::new(1))
 }

@@ -151,7 +151,7 @@ pub fn undo(set: &PodSet, revisions: &[ControllerRevision], to: i64) -> Result<C
     if found.data.as_ref().is_none_or(|data| data.0.get("template").is_none()) {
         return Err(format!("revision {} has no template", found.revision));
     }
-    // Not in the place of another set of this name.
+    // This fails if the set was deleted and created again under the same name.
     let mut patch = vec![json!({ "op": "test", "path": "/metadata/uid", "value": set.metadata.uid })];
     patch.push(match template(found) {
         Value::Null => json!({ "op": "remove", "path": "/spec/template" }),

@@ -216,7 +216,7 @@ fn waiting(container: &ContainerStatus) -> Option<String> {
     is_unready.then(|| format!("runs, but its container {} is not ready{history}", container.name))
 }
 
-/// The newest warnings since the set is in its state, each once, but for those that were `told`.
+/// The newest warnings since the condition Ready last changed, each once, except those that `told` already contains.
 fn warnings(Seen { events, now, .. }: &Seen, status: &Status, told: &str) -> Vec<String> {
     let start = status.ready().map(|ready| ready.last_transition_time.0);
     let time = |event: &Event| {

@@ -47,7 +47,7 @@ pub mod condition {
     pub const RECONCILING: &str = "Reconciling";
     /// True when only a change of the spec can help.
     pub const STALLED: &str = "Stalled";
-    /// True while the API server rejects creates or deletes of pods of the set.
+    /// True while creates or deletes of pods of the set are rejected or get no answer.
     pub const REPLICA_FAILURE: &str = "ReplicaFailure";
 }
 

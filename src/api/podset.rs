@@ -215,7 +215,7 @@ pub struct PodSetStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i64")]
     pub observed_generation: Option<i64>,
-    /// The labels of the set, for `kubectl scale` and autoscalers.
+    /// The label selector of the pods, for `kubectl scale` and autoscalers.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub selector: Option<String>,

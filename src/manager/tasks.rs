@@ -10,7 +10,7 @@ use leadership::Lost;
 
 /// Exit code for a fatal error or a lost lease.
 pub const FATAL: u8 = 1;
-/// Exit code for wrong flags, an unreadable kubeconfig, or another installation that a flag would have named.
+/// Exit code if the process cannot start as configured: wrong flags, no usable cluster or certificate, or another installation.
 pub const USAGE: u8 = 2;
 
 /// Name of the election's task.
@@ -84,7 +84,7 @@ impl Tasks {
         self.names.insert(started.id(), name);
     }
 
-    /// Cancelled when every controller has ended: nothing is written any more.
+    /// Cancelled when only the election still runs: the controllers have ended, and nothing is written any more.
     pub fn drained(&self) -> CancellationToken {
         self.drained.clone()
     }

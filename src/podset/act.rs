@@ -47,7 +47,7 @@ pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetStat
     let mut create = plan.create;
     if let Some(prepare) = plan.prepare {
         prepare::prepare(batch, view, prepare, state, &mut done).await;
-        // The next plan decides about them.
+        // A failed preparation may stop creates. The next plan decides about those.
         let is_stopped = state.preparation.stops_creates(&view.set);
         create.retain(|creation| !done.is_namespace_terminating() && (creation.former.is_some() || !is_stopped));
     }

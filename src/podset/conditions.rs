@@ -21,7 +21,7 @@ pub const ROLLING: &str = "RolloutInProgress";
 pub const LATE: &str = "ProgressDeadlineExceeded";
 
 /// Whether the status says that a rollout is in progress.
-pub fn say_rolling(status: &PodSetStatus) -> bool {
+pub fn reports_rollout(status: &PodSetStatus) -> bool {
     [ROLLING, LATE].contains(&ready_reason(status))
 }
 

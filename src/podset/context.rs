@@ -106,7 +106,7 @@ impl Context {
         Source { what, path, labels: None, metadata_only: false, is_stale }
     }
 
-    /// The watch of the operator's own pods.
+    /// The watch of the pods of PodSets, by their label.
     pub fn pod_source(&self, scope: &Scope) -> Source {
         let path = requests::collection::<PodResource>(scope);
         let labels = Some(api::WATCHED_PODS.to_owned());

@@ -46,7 +46,7 @@ const ROLLOUTS: [(&str, &str); 4] = [
 pub struct SetFigures {
     /// The number of sets by the reason of their condition Ready. The reasons are a fixed list.
     pub by_reason: Vec<(&'static str, i64)>,
-    /// The number of sets for which the API server rejects creates or deletes of pods.
+    /// The number of sets for which creates or deletes of pods are rejected or get no answer.
     pub refused: i64,
     /// The sum of the wanted replicas of all sets that are not being deleted.
     pub desired: i64,
@@ -64,7 +64,7 @@ pub struct SetFigures {
     pub rollout: SignedDuration,
     /// Time since the longest-diverged set last matched its spec, apart from sets with a rollout in progress.
     pub unconverged: SignedDuration,
-    /// The longest wait of a set before it replaces a finished pod.
+    /// The longest wait of a set before it replaces a finished pod, in the last 10 minutes.
     pub backoff: SignedDuration,
 }
 
@@ -119,9 +119,8 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
         let termination =
             "Seconds since the deletion of the longest-terminating pod was requested; 0 if none is terminating";
         let unconverged = "Seconds since the longest-diverged PodSet last matched its spec, apart from rollouts in progress; 0 if all match";
-        let backoff = "Longest wait in seconds before a finished pod is replaced, of any PodSet in the last 10 minutes; 0 if none waits";
-        let rollout =
-            "Longest time in seconds that a PodSet with a rollout in progress has not been ready; 0 if there is none";
+        let backoff = "Longest wait in seconds before a finished pod is replaced, of any PodSet in the last 10 minutes; 0 if none waited";
+        let rollout = "Longest time in seconds that a PodSet with a rollout in progress or stalled has not been ready; 0 if there is none";
         for (name, help, time) in [
             ("podset_longest_unconverged_seconds", unconverged, figures.unconverged),
             ("podset_longest_backoff_seconds", backoff, figures.backoff),
@@ -173,7 +172,7 @@ impl FleetMetrics {
             figures.terminating += spans::count(terminating().count());
             let is_outdated = |seen: &&&Seen| seen.is_live() && seen.pod.revision != set.revision();
             figures.outdated += spans::count(pods.iter().filter(is_outdated).count());
-            if conditions::say_rolling(&set.status) {
+            if conditions::reports_rollout(&set.status) {
                 let since = unready_since(set).map(|since| wall.duration_since(since));
                 figures.rollout = figures.rollout.max(since.unwrap_or_default());
             }

@@ -15,8 +15,8 @@
 //! - **A new leader reads first**: [`takeover`] lists a namespace before the first write there.
 //! - **A set is read before creates** if it may be gone: [`plan::Plan::creates_in_doubt`].
 //! - **A status is updated** in [`report::write_if_due`]: [`status`] makes its content, and [`operator_kit::pace`] decides when it is written.
-//!   Before that, it can wait for pods of other sets ([`pass`]).
-//!   [`pass`] makes the same comparison to decide whether a namespace must be read first.
+//!   Before that, [`pass`] lets it wait for pods of other sets. [`pass`] also compares the status with the stored one to decide whether a
+//!   namespace must be read first.
 //! - **Pods that keep finishing** are replaced with backoff: [`restart_backoff`].
 //! - **The state of a set** between two passes: [`set_state`].
 

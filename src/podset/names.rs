@@ -33,7 +33,7 @@ pub fn pod_name(set: &str, uid: &str, index: u32) -> String {
     name
 }
 
-/// The lowest digits of a number in [`ALPHABET`], the lowest first.
+/// The lowest digits of a number in base 27, in the letters of [`ALPHABET`], the lowest first.
 pub fn letters<const COUNT: usize>(mut number: u64) -> [u8; COUNT] {
     [(); COUNT].map(|()| {
         let letter = ALPHABET[usize::try_from(number % 27).unwrap_or_default()];

@@ -12,7 +12,8 @@ use tracing::warn;
 
 use operator_kit::{lock, telemetry::metrics::Metrics};
 
-/// The longest name of an installation: a namespace, a slash, and the name of a Lease. Users who may write statuses may write other texts.
+/// The longest name of an installation: a namespace, a slash, and the name of a Lease. Users who may write statuses may write longer texts,
+/// which are not logged.
 const LONGEST: usize = 63 + 1 + 253;
 
 /// How many other installations are logged.

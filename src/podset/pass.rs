@@ -33,7 +33,7 @@ const READ_RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_se
 /// How long a set waits before it looks again for room for its template.
 const ROOM_RETRY: SignedDuration = SignedDuration::from_millis(500);
 
-/// How long a set may work on before it reports.
+/// If a set has more to try before it reports, it reports anyway after this time.
 const REPORT_AFTER: SignedDuration = SignedDuration::from_secs(4);
 
 /// How long a status can wait, from the start of the set's work, while the operator works on pods of other sets in the namespace.
@@ -100,7 +100,7 @@ impl Pass<'_> {
         let is_reported = reported.is_ok();
         Ok(match soonest([act_again, reported.unwrap_or_else(Some), after.wake]) {
             None => Next::Resync,
-            // A namespace that is being deleted is no failure.
+            // If no pod can be created, for example because the namespace is being deleted, the pass does not count as failed.
             Some(when) if (has_failed && after.hold != Hold::Blocked) || !is_reported => Next::Retry(when),
             Some(when) => Next::At(when),
         })
@@ -186,7 +186,7 @@ impl Pass<'_> {
         let _busy = self.busy();
         match act::read_set(self.context, &view.set).await {
             Ok(read) => {
-                state.met_stranger = false;
+                state.met_foreign_pod = false;
                 Ok(read)
             }
             Err(error) => {
@@ -251,7 +251,8 @@ impl Pass<'_> {
         let tries_others = is_rejected && after.tries_more_deletes(state);
         // A new leader prepares the template again before it knows whether it is invalid. Until then, the status of this spec stays.
         let prepares_more = after.prepare.is_some() && view.set.is_observed();
-        // No status is reported for a set that must be read: its spec may have changed while this plan was carried out.
+        // No status is reported while the namespace must be read: a term may have begun, or the spec may have changed, while the plan was
+        // carried out.
         if view.is_unread || ((tries_others || prepares_more) && is_quick) {
             report::settle(&after, state);
             return Err(Next::At(self.context.env.now()));

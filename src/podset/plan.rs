@@ -280,7 +280,9 @@ impl Input<'_> {
             create.sort_by_key(|creation| (creation.former.is_none(), creation.is_repeated));
         }
         match held {
-            Some(next) => Plan { create, hold: Hold::Finishing, wake: soonest([plan.wake, Some(next.due)]), ..plan },
+            Some(next) => {
+                Plan { create, hold: Hold::RestartBackoff, wake: soonest([plan.wake, Some(next.due)]), ..plan }
+            }
             None => Plan { create, ..plan },
         }
     }

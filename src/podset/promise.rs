@@ -35,11 +35,11 @@
 //! | A status acknowledges a generation when the surplus is gone ([`Rules::status`]) | More pods live than the acknowledged generation allows | `report.rs`, `pass.rs` | `attacks/statuses.rs` |
 //! | A status names the version for which it was made ([`Rules::status_version`]) | An old status replaces a newer one, or lands on another set of the name | `report.rs` | `attacks/statuses.rs` |
 //! | An older state changes nothing ([`CacheRules::is_stale`]) | A late event brings back an old N or a dead pod | `crates/operator-kit/src/listwatch/mod.rs`, `observe/` | A5 |
-//! | A read is ahead of the watch ([`CacheRules::is_over`]) | A dead pod comes back, and another one is deleted for it | `observe/pods.rs` | A5 |
-//! | A pod may end before its create is answered ([`CacheRules::is_behind_watch`]) | A pod that no longer exists counts for ever | `observe/pods.rs` | A6 |
+//! | A read is ahead of the watch ([`CacheRules::is_over`]) | A dead pod comes back, and another one is deleted for it | `observe/pods/arrival.rs` | A5 |
+//! | A pod may end before its create is answered ([`CacheRules::is_behind_watch`]) | A pod that no longer exists counts for ever | `observe/pods/arrival.rs` | A6 |
 //! | A pod that the watch no longer shows may be alive ([`CacheRules::may_count`]) | A pod lost the watched label | `observe/pods.rs` | A7 |
 //! | A pod belongs to the set that owns it ([`Rules::is_ours`]) | A stranger's pod has one of our names | `act/create.rs` | A8 |
-//! | A created pod must match its manifest ([`Rules::differs`]) | A webhook that changes pods leads to pods without bound | `act/create.rs` | A9 |
+//! | A created pod must match its manifest ([`Rules::differs`]) | A webhook that changes pods leads to pods without bound | `act/create.rs`, `act/prepare.rs` | A9 |
 //! | A delete names the UID ([`Rules::precondition`]) | A late delete hits the pod's successor | `act/delete.rs` | A10 |
 //! | With TerminationComplete, a pod that is being deleted counts ([`Rules::counts_terminating`]) | Its containers run beside those of its replacement | `plan.rs` | A13 |
 //! | A pod counts in its own namespace only ([`CacheRules::home`]) | A pod in another namespace counts, and one of the set's pods is deleted | `observe/` | A11 |

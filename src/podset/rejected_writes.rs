@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::rejection::BACKOFF;
 use operator_kit::{failures::doubled, meta::Uid};
 
-/// The rejected deletes of one set. A second one holds the rejected restores of the watched label.
+/// The rejected deletes of one set. Another value of this type holds the rejected restores of the watched label.
 #[derive(Clone, Debug, Default)]
 pub struct RejectedWrites {
     by_uid: BTreeMap<Uid, RejectedWrite>,
@@ -72,7 +72,7 @@ impl RejectedWrites {
     }
 
     /// Sorts pods whose last delete was rejected after the others, the one that was tried first in front. `None`, which sorts before all
-    /// times: not rejected lately. A rejection counts until 30 s after the next try was due, times the number of rejected pods: so each pod
+    /// times: not rejected lately. A rejection counts for 30 s times the number of rejected pods after its next try was due: so each pod
     /// gets its turn, and slow tries do not hold up the others.
     pub fn rank(&self, uid: &Uid, now: Timestamp) -> Option<Timestamp> {
         let rejection = self.by_uid.get(uid)?;
@@ -93,7 +93,7 @@ impl RejectedWrites {
     }
 
     /// When the delete of this pod, which now has this resourceVersion, is tried again; `None`: now. A change of the pod may have removed
-    /// its protection, so it shortens the delay to the shortest one.
+    /// its protection, so it shortens the delay to the shortest one, unless the last try may still take effect.
     pub fn waits_until(&self, uid: &Uid, version: u64, now: Timestamp) -> Option<Timestamp> {
         let rejection = self.by_uid.get(uid)?;
         let (shortest, _) = BACKOFF;

@@ -50,7 +50,7 @@ impl Rejection {
 pub enum RejectionKind {
     /// A later try may succeed: quota, admission.
     Forbidden,
-    /// The API server failed or did not answer, so the pod may exist.
+    /// The API server failed or did not answer, so the pod may exist; or the request was not sent.
     Unclear,
     /// The template is invalid, so no try will succeed.
     InvalidTemplate,

@@ -150,7 +150,7 @@ fn probably_reached_n(Set { status: stored, wanted, .. }: &Set) -> bool {
     let Ok(wanted) = wanted else { return false };
     let available = usize::try_from(stored.available_replicas).unwrap_or_default();
     let may_be_missing = wanted.update.budget().unwrap_or_default();
-    (conditions::say_rolling(stored) && available + may_be_missing >= wanted.replicas)
+    (conditions::reports_rollout(stored) && available + may_be_missing >= wanted.replicas)
         || conditions::ready_reason(stored) == status::WAITING_FOR_TERMINATION
 }
 
@@ -222,21 +222,24 @@ fn rollout_event(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetStat
     let is_complete = plan.count.is_rolled_out() && new.current_revision.as_ref() == Some(revision);
     let is_same = set.status.update_revision.as_ref() == Some(revision);
     let reason = conditions::ready_reason(&set.status);
-    let is_rolling = conditions::say_rolling(&set.status);
-    let was_rolling = matches!(&state.reports.stage, Some((of, Stage::Started | Stage::Stalled)) if of == revision);
+    let is_rolling = conditions::reports_rollout(&set.status);
+    let before = state.reports.stage.as_ref().filter(|(of, ..)| of == revision);
+    let was_rolling = matches!(before, Some((_, Stage::Started | Stage::Stalled, _)));
+    // On a scale-down, the status may be about an older spec for a while.
+    let is_known = set.is_observed() || before.is_some_and(|(.., generation)| *generation == set.generation);
     let (stage, was_announced) = match plan.rollout {
         _ if plan.is_late => (Stage::Stalled, is_same && reason == conditions::LATE),
-        // A rollout starts or pauses when the spec changes. If the status is about this spec already, a pod was lost or is no longer ready:
-        // no event.
-        Rollout::InProgress => (Stage::Started, is_same && (is_rolling || set.is_observed())),
-        Rollout::Paused => (Stage::Paused, is_same && (reason == status::PAUSED || set.is_observed())),
+        // A rollout starts or pauses when the spec changes. If this spec is known already, a pod was lost or is no longer ready: no event.
+        Rollout::InProgress => (Stage::Started, is_same && (is_rolling || is_known)),
+        Rollout::Paused => (Stage::Paused, is_same && (reason == status::PAUSED || is_known)),
         Rollout::None | Rollout::AtPartition if is_complete => {
             let former = set.status.current_revision.as_ref();
             (Stage::Complete, !is_rolling && !was_rolling && former.is_none_or(|former| former == revision))
         }
         Rollout::None | Rollout::AtPartition => (Stage::Idle, true),
     };
-    let is_news = state.reports.stage.replace((revision.clone(), stage)) != Some((revision.clone(), stage));
+    let is_news = before.is_none_or(|(_, before, _)| *before != stage);
+    state.reports.stage = Some((revision.clone(), stage, set.generation));
     (is_news && !was_announced).then(|| events::rollout(stage, revision, plan.count)).flatten()
 }
 
@@ -294,7 +297,7 @@ async fn write_status(
     match applied {
         Applied::Written(mut stored) => {
             let kept = conditions::kept(&stored.status, &new);
-            // A collision changes the revision of the spec, and no event tells.
+            // A collision changes the revision of the spec, and nothing else queues the set for that.
             let again = (!kept.is_empty() || stored.revision() != set.revision()).then_some(at);
             state.reports.kept.extend(kept);
             conditions::share_pod_names(&new, &mut stored.status);

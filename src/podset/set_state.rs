@@ -46,14 +46,14 @@ pub struct SetState {
     pub preparation: Preparation,
     /// The last progress of the rollout.
     pub progress: Option<Box<Progress>>,
-    /// The generation from which on the set waited for terminations at the last plan; 0 if it did not.
+    /// At the last plan, the generation from which on the set waited for terminations; 0 if it did not wait. `None`: there was no plan yet.
     pub waited_from: Option<i64>,
     /// Only a read of the namespace with a higher number is new enough for the set; the others may have missed pods. 0: any is.
     pub read_after: u64,
     /// Whether a create met a pod of another owner under one of the set's names. The set is read before the next create.
-    pub met_stranger: bool,
+    pub met_foreign_pod: bool,
     /// The number of live pods after the last pass that changed pods, or the highest since. If fewer are live now, some were lost. `None`:
-    /// this process has not worked on the set.
+    /// this process has not created or deleted a pod of the set.
     pub live: Option<usize>,
     /// For the traces: which change is being worked on.
     pub trace_link: TraceLink,
@@ -64,7 +64,7 @@ pub struct SetState {
 pub struct Preparation {
     /// The revision that is stored in a ControllerRevision.
     pub stored: Option<Revision>,
-    /// The revision whose ControllerRevision has another content.
+    /// The revision whose ControllerRevision has other content or another owner.
     pub collided: Option<Revision>,
     /// The revision whose dry run passed.
     pub dry_run: Option<Revision>,
@@ -101,7 +101,7 @@ impl Preparation {
         self.has_collided(set) || (is_failed && is_rolling && set.former_revision().is_some())
     }
 
-    /// Whether the ControllerRevision for the template of the spec has another content.
+    /// Whether the ControllerRevision for the template of the spec has other content or another owner.
     pub fn has_collided(&self, set: &Set) -> bool {
         self.collided.is_some() && self.collided == set.revision()
     }
@@ -139,8 +139,8 @@ pub struct Reports {
     pub ended: Vec<(Burst, usize)>,
     /// The wanted number that the set last reached; `None` once it works towards another.
     pub reached: Option<usize>,
-    /// The revision and the stage of the rollout in the last report.
-    pub stage: Option<(Arc<str>, Stage)>,
+    /// The revision and the stage of the rollout in the last report, and its generation.
+    pub stage: Option<(Arc<str>, Stage, i64)>,
     /// When the first pass since the last report began.
     pub silent_since: Option<Timestamp>,
     /// The types of conditions that the API server keeps although they are not applied any more.
@@ -166,7 +166,8 @@ pub struct Burst {
 }
 
 impl SetState {
-    /// Whether the set waits for terminations now and did not in the last plan. A new leader takes its status for the last plan.
+    /// Whether the set waits for terminations now and did not in the last plan. A new leader has no last plan, so it compares with the
+    /// generation in the status.
     pub fn begins_to_wait(&mut self, set: &Set) -> bool {
         let from = set.waits_from.unwrap_or(0);
         self.waited_from.replace(from).or(set.status.observed_generation).is_some_and(|former| former < from)
@@ -205,7 +206,7 @@ pub struct Fates {
 /// The stage of a rollout.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Stage {
-    /// There is no rollout, or none that completes.
+    /// There is no rollout, or the partition has stopped it.
     Idle,
     /// Pods are being replaced.
     Started,

@@ -78,13 +78,13 @@ fn current_revision(view: &View, plan: &Plan, state: &SetState) -> Option<Arc<st
     complete.or_else(|| view.set.status.current_revision.clone())
 }
 
-/// One more if the ControllerRevision of the spec's template has another content: its name then changes.
+/// One more if the ControllerRevision of the spec's template has other content or another owner: its name then changes.
 fn collision_count(View { set, .. }: &View, state: &SetState) -> Option<i32> {
     let stored = set.status.collision_count;
     if state.preparation.has_collided(set) { Some(stored.unwrap_or_default().saturating_add(1)) } else { stored }
 }
 
-/// A generation is observed as soon as not more pods may live than it wants: at once on a scale-up, and on a scale-down only when the
+/// A generation is observed as soon as no more pods may live than it wants: at once on a scale-up, and on a scale-down only when the
 /// surplus is certainly gone. Until then the status has the former generation, which shows how many pods there may be.
 fn observed_generation(view: &View, plan: &Plan) -> Option<i64> {
     let is_answered = view.set.wanted.is_ok() && plan.count.occupied() <= plan.count.wanted;
@@ -192,7 +192,7 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
         return described;
     }
     let undeletable_because = state.retry.rejected.message().filter(|_| !plan.rejected.is_empty());
-    if plan.hold == Hold::Finishing {
+    if plan.hold == Hold::RestartBackoff {
         let message = failures(&view.pods, state.retry.finishes.next);
         let undeletable = undeletable_because.map(|why| format!("; pods cannot be deleted: {why}")).unwrap_or_default();
         let why = format!(": {message}{undeletable}");
@@ -397,7 +397,7 @@ mod tests {
                 refused(RejectionKind::Forbidden),
                 &["Ready=False/PodsNotReady", "Reconciling=True/Retrying", "ReplicaFailure=True/FailedCreate"],
             ),
-            (one(), Hold::Finishing, none.clone(), &["Ready=False/PodsFailing", "Reconciling=True/BackingOff"]),
+            (one(), Hold::RestartBackoff, none.clone(), &["Ready=False/PodsFailing", "Reconciling=True/BackingOff"]),
             (
                 one(),
                 Hold::Failure,
@@ -483,7 +483,7 @@ mod tests {
             let (view, mut state) = (view(seen), SetState::default());
             let due = testing::now() + jiff::SignedDuration::from_secs(due);
             state.retry.finishes.next = Some(Replacement { due, count: 7, pods });
-            let conditions = status(&view, &planned(&view, Hold::Finishing), &state, testing::now()).conditions;
+            let conditions = status(&view, &planned(&view, Hold::RestartBackoff), &state, testing::now()).conditions;
             let [ready, reconciling] = &conditions[..] else { panic!("{conditions:?}") };
             let summary = ready.message.strip_prefix("0 of 2 pods are ready: ").unwrap();
             assert_eq!((reconciling.reason.as_str(), reconciling.message.as_str()), (BACKING_OFF, summary));
@@ -554,7 +554,7 @@ mod tests {
         let later = testing::now() + jiff::SignedDuration::from_secs(100);
         let first = status(&view, &planned(&view, Hold::Nothing), &SetState::default(), testing::now());
         Arc::make_mut(&mut view.set).status = first.clone();
-        let failing = status(&view, &planned(&view, Hold::Finishing), &SetState::default(), later);
+        let failing = status(&view, &planned(&view, Hold::RestartBackoff), &SetState::default(), later);
         assert_eq!(failing.conditions[0].reason, "PodsFailing");
         assert_eq!(failing.conditions[0].last_transition_time, first.conditions[0].last_transition_time);
         assert!(!is_same(&first, &failing));

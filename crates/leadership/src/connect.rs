@@ -22,7 +22,7 @@
 //! # }
 //! ```
 //!
-//! [`gated`] is made of [`gate`], which checks leadership before each byte, and [`pool`], which keeps the connections.
+//! [`gated`] is made of [`gate`], which checks leadership before each write to the socket, and [`pool`], which keeps the connections.
 
 use std::time::Duration;
 

@@ -332,7 +332,7 @@ impl Election {
 /// The tries of a candidate to take the Lease.
 #[derive(Debug, Default)]
 struct Tries {
-    /// When the next try may be, unless the Lease becomes free after the last try.
+    /// The earliest time of the next try, unless the Lease becomes free after the last one.
     not_before: Option<Timestamp>,
     /// The result of [`Tries::free_from`] at the last try.
     last_free_from: Option<Timestamp>,

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 /// A source of time.
 pub trait Clock: Debug + Send + Sync + 'static {
-    /// Monotonic time, as a timestamp that starts at the time of day of the process's start. All waits and comparisons use it.
+    /// The steady time: monotonic, as a timestamp that starts at the time of day of the process's start. All waits and comparisons use it.
     fn now(&self) -> Timestamp;
 
     /// The time of day, for what others read: the Lease, statuses, events and metrics. It may jump, so no decision uses it.

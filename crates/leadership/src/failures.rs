@@ -8,7 +8,7 @@ use tracing::{debug, warn};
 /// The same failure is logged as a warning at most once in this time.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// Logs a failure as a warning when it changes, and once a minute while it lasts; otherwise for debugging.
+/// Logs a failure as a warning when it changes, and once a minute while it lasts; otherwise at the level debug.
 #[derive(Default)]
 pub struct Failures(Option<(String, Instant)>);
 

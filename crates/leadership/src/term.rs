@@ -159,7 +159,7 @@ impl Leadership {
 pub struct Unfinished {
     /// How many are under way.
     pub under_way: usize,
-    /// When the last write that left and got no answer was sent.
+    /// When the last write was sent that left this process and got no answer that proves its fate.
     pub unanswered: Option<Timestamp>,
 }
 

@@ -59,9 +59,9 @@ impl Health {
         self.ready_when(PROCESS, || Ok(()));
     }
 
-    /// The process begins to end, and is no longer ready.
+    /// The process begins to shut down, and is no longer ready.
     pub fn ending(&self) {
-        self.ready_when(PROCESS, || Err("the process is ending: it takes no new work".to_owned()));
+        self.ready_when(PROCESS, || Err("the process is shutting down: it takes no new work".to_owned()));
     }
 
     /// Adds a readiness check, or replaces the one of this name.
@@ -173,7 +173,7 @@ mod tests {
         health.started();
         assert_eq!(failing(health.readiness()), []);
         health.ending();
-        assert_eq!(failing(health.readiness()), because("the process is ending: it takes no new work"));
+        assert_eq!(failing(health.readiness()), because("the process is shutting down: it takes no new work"));
         assert_eq!(failing(health.liveness()), [], "the process stays live while it ends");
     }
 

@@ -14,7 +14,7 @@ pub struct Interner {
 }
 
 impl Interner {
-    /// Returns the copy that is kept, or keeps this one.
+    /// Replaces `text` with the copy that is kept, or keeps this one.
     pub fn share(&mut self, text: &mut Arc<str>) {
         if let Some(held) = self.held.get(text) {
             *text = held.clone();

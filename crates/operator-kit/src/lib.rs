@@ -3,20 +3,21 @@
 //! **What it is for.** A controller implements [`Controller`] with its watches, its cache and `reconcile`. The kit runs it: it feeds the
 //! queue, calls `reconcile` only while this process leads, and exposes probes, metrics, logs and traces.
 //!
-//! **What it may do.** It talks to the API server: reads at any time, writes only through [`client::Writer`], which asks
-//! [`leadership`] before each request. It knows no custom resource.
+//! **What it may do.** It talks to the API server: reads at any time, writes only through [`client::Writer`], which asks [`leadership`]
+//! before each request. Only the reviews of tokens need no leadership. Only the reviews of tokens need no leadership. Only the reviews of
+//! tokens need no leadership. It knows no custom resource.
 //!
 //! **Where to start.** [`runner`] shows the life of a controller. `examples/tally.rs` of the operator is a small one.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`runner`], [`queue`], [`fair`] | when which object is reconciled; no namespace takes all workers |
-//! | [`listwatch`], [`meta`], [`object_key`], [`interner`] | lists and watches, and small parts of caches |
+//! | [`listwatch`], [`meta`], [`object_key`], [`interner`] | lists and watches, and what caches need: metadata, keys, shared texts |
 //! | [`client`], [`requests`] | the clients for reads and for writes, and the requests |
 //! | [`statuses`], [`failures`], [`token_bucket`], [`pace`] | status by server-side apply, backoff, pacing |
 //! | [`health`], [`server`] | probes, metrics and the log level over HTTP |
 //! | [`telemetry`] | logs, traces and metrics |
-//! | [`budget`], [`text`], [`log_once`], [`lock()`] | small parts |
+//! | [`budget`], [`text`], [`log_once`], [`lock()`] | memory for large answers, texts of errors, repeated failures in the log, mutexes |
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 

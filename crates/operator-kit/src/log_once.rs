@@ -20,8 +20,8 @@ impl LogOnce {
     }
 }
 
-/// Logs an event as a warning if it is news, and for debugging if it repeats. The level of an event is fixed where it is written,
-/// so this is a macro.
+/// Logs an event as a warning if it is news, and at the level debug if it repeats. The level of an event is fixed where it is written, so
+/// this is a macro.
 #[macro_export]
 macro_rules! warn_once {
     ($is_news:expr, $($event:tt)+) => {

@@ -106,7 +106,8 @@ pub struct Context {
 }
 
 /// Runs a controller until `stop`: its background always, its reconciles while this process leads. It registers the health checks before it
-/// returns. The returned future ends when no reconcile and no background work is left.
+/// returns. The returned future ends when the reconciles, and the work that they began in the background, have ended: at most 20 s after
+/// `stop`. Then the watches end, too.
 ///
 /// # Panics
 ///
@@ -173,8 +174,8 @@ impl<C: Controller> Worker<C> {
         }
         let mut running = JoinSet::new();
         self.work(term, &mut running).await;
-        // If only the term ends, not the process, running reconciles finish without a time limit. The writer rejects all their writes,
-        // because a process leads only once, and their results are kept.
+        // If only the term ends, not the process, running reconciles have no time limit, so that what they have learned is kept. The writer
+        // rejects all their writes, because a process leads only once.
         let overtime = async {
             self.context.stop.cancelled().await;
             tokio::time::sleep(DRAIN).await;

@@ -36,7 +36,7 @@ enum Created {
     Taken(Option<Box<Pod>>),
     /// It was rejected.
     Rejected(Rejection),
-    /// It got no answer and may take effect (`may_land`), or did not leave this process.
+    /// It got no answer that proves its fate and may take effect (`may_land`), or it did not leave this process.
     Failed { rejection: Rejection, may_land: bool },
     /// It was not sent, because a read before it failed.
     Unread(String),
@@ -50,7 +50,7 @@ fn at_once(bytes: usize) -> usize {
 }
 
 /// How many bytes a plan needs if the template must be read first: the template, and one copy for each create in flight. `None`: the
-/// template is in memory, or nothing is created.
+/// template is in memory, or no pod is created and no template is prepared.
 pub fn bytes_to_read(set: &Set, plan: &Plan) -> Option<usize> {
     let bytes = set.template_bytes();
     let pods = plan.create.len().max(usize::from(plan.prepare.is_some()));
@@ -183,7 +183,8 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
     let Batch { context, set, .. } = batch;
     let now = context.env.now();
     let Creation { name, replacements, former, .. } = creation;
-    // If the template of the spec is invalid, it stays the one to fix.
+    // While the template of the spec is invalid, the status keeps saying so: failed creates with the former template do not replace that
+    // message.
     let invalid = state.reports.rejected_create.as_ref().filter(|known| known.is_invalid_template(set.generation));
     let is_hidden = former.is_some() && invalid.is_some();
     match created {
@@ -199,7 +200,7 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
         Created::Taken(found) => {
             state.fates.create_answered(&name);
             let is_free = found.is_none();
-            state.met_stranger |= handle_taken(batch, &name, found, done);
+            state.met_foreign_pod |= handle_taken(batch, &name, found, done);
             return !is_free;
         }
         Created::Rejected(rejection) => {

@@ -48,8 +48,8 @@ pub async fn delete(mut batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut 
     batch.slow_start(deletions, send, handle).await;
 }
 
-/// Handles the answer to a delete. `have_failed`: before this batch, a delete of the set was rejected, perhaps by the former leader, or one
-/// of these failed. Returns whether the next one may be sent.
+/// Handles the answer to a delete. `have_failed`: before this batch, a delete of a pod of this set was rejected, perhaps one of the former
+/// leader, or a delete of one of these pods got no answer. Returns whether the next one may be sent.
 fn handle(
     batch: Batch<'_>,
     (deleted, deletion): (Deleted, Deletion),

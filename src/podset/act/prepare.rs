@@ -32,7 +32,7 @@ use operator_kit::{
     log_once::warn_once,
     meta::{Meta, Uid},
     requests,
-    text::cut,
+    text::{cut, in_full},
 };
 
 /// A ControllerRevision, with its content or without (`IgnoredAny`).
@@ -58,8 +58,8 @@ impl Stored<Option<Box<RawValue>>> {
         serde_json::from_str::<Data<PodTemplate>>(data.get()).ok().map(|data| data.template)
     }
 
-    /// Whether another PodSet controls it. Its name has the name of the set, so that was a former set of this name. The garbage collector
-    /// deletes it soon.
+    /// Whether another PodSet controls it. Its name begins with the name of this set, so that PodSet was a former one of this name. The
+    /// garbage collector deletes it soon.
     fn is_of_predecessor(&self, set: &Set) -> bool {
         let mut owners = self.metadata.owner_references.iter();
         owners.any(|owner| owner.controller && owner.kind == api::PodSet::kind(&()) && *owner.uid != *set.uid)
@@ -86,20 +86,18 @@ struct Manifest<'a> {
 /// What came of a preparation.
 enum Prepared {
     Done,
-    /// The ControllerRevision has another content.
+    /// The ControllerRevision of this name has other content or another owner.
     Collided,
     /// The API server rejects pods of the template, or everything in the namespace.
     Rejected(Rejection),
 }
 
-/// Prepares the template of the spec. A failure delays the rollout, and changes nothing else.
+/// Prepares the template of the spec. A failure delays the rollout. If the template is not stored and there is a former one, missing pods
+/// get the former one meanwhile.
 pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mut SetState, done: &mut Done) {
     let Ok(Wanted { revision, template: PodsLike::Template(template), .. }) = &batch.set.wanted else { return };
     let prepared = match prepare {
-        Prepare::Store => {
-            let has_failed = state.preparation.failure(batch.set).is_some();
-            store(batch, view, *revision, template.as_deref(), has_failed).await
-        }
+        Prepare::Store => store(batch, view, *revision, template.as_deref()).await,
         Prepare::DryRun => dry_run(batch, *revision, template.as_deref()).await,
     };
     let preparation = &mut state.preparation;
@@ -114,7 +112,7 @@ pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mu
         }
         Ok(Prepared::Collided) => {
             preparation.collided = Some(*revision);
-            ("a ControllerRevision of this name has another content or owner".to_owned(), false)
+            ("a ControllerRevision of this name has other content or another owner".to_owned(), false)
         }
         Ok(Prepared::Rejected(rejection)) if rejection.kind == RejectionKind::NamespaceTerminating => {
             done.rejected_create = Some(rejection);
@@ -147,7 +145,6 @@ async fn store(
     view: &View,
     revision: Revision,
     template: Option<&PodTemplate>,
-    has_failed: bool,
 ) -> Result<Prepared, String> {
     let Batch { context, set, .. } = batch;
     let key = key(set, revision);
@@ -179,9 +176,11 @@ async fn store(
         }
         Some(found) if !found.template(&set.uid).is_some_and(|found| found.is_same(template)) => Ok(Prepared::Collided),
         Some(found) => {
-            // After a failure, also of a former leader, the status may name the revision already.
-            let is_restored = has_failed || set.is_rolling() || !set.is_revision_reported();
-            if is_restored && found.revision != set.generation {
+            let is_old = found.revision != set.generation && {
+                let stored = history(batch).await?;
+                stored.iter().any(|other| other.revision > found.revision)
+            };
+            if is_old {
                 make_newest(batch, &key).await?;
                 delete_oldest(batch, view).await;
             }
@@ -222,7 +221,7 @@ async fn read(batch: Batch<'_>, revision: Revision) -> Result<Option<Stored<Opti
     batch.context.clients.read.get::<ControllerRevision, _>(&key(batch.set, revision)).await
 }
 
-/// After a change back to a former template, its ControllerRevision is the newest.
+/// Makes the ControllerRevision of a former template the newest, after a change back to this template.
 async fn make_newest(batch: Batch<'_>, key: &ObjectKey) -> Result<(), String> {
     let Batch { context, set, .. } = batch;
     let annotations = json!({ api::ANNOTATION_CHANGE_CAUSE: set.change_cause });
@@ -234,14 +233,8 @@ async fn make_newest(batch: Batch<'_>, key: &ObjectKey) -> Result<(), String> {
     }
 }
 
-/// Deletes unused ControllerRevisions beyond the history limit, oldest first. A failed delete is tried again when the next template is stored.
-async fn delete_oldest(batch: Batch<'_>, view: &View) {
-    let Batch { context, set, .. } = batch;
-    let Ok(Wanted { revision, update, .. }) = &set.wanted else { return };
-    // Each was stored for another generation, so there cannot be more.
-    if set.generation <= i64::from(update.history) + 1 {
-        return;
-    }
+/// The ControllerRevisions of the set, without their content.
+async fn history(Batch { context, set, .. }: Batch<'_>) -> Result<Vec<Stored<IgnoredAny>>, String> {
     let source = Source {
         what: "controllerrevisions.apps",
         path: requests::collection::<ControllerRevision>(&Some(set.key.namespace.clone())),
@@ -250,7 +243,19 @@ async fn delete_oldest(batch: Batch<'_>, view: &View) {
         is_stale: context.rules.cache.is_stale,
     };
     let is_own = |found: &Stored<IgnoredAny>| is_owned(&found.metadata, &set.uid);
-    let Ok((mut stored, _)) = listwatch::list(&context.clients.read, &source, is_own).await else { return };
+    let (stored, _) = listwatch::list(&context.clients.read, &source, is_own).await.map_err(|error| in_full(&error))?;
+    Ok(stored)
+}
+
+/// Deletes unused ControllerRevisions beyond the history limit, oldest first. A failed delete is tried again when the next template is stored.
+async fn delete_oldest(batch: Batch<'_>, view: &View) {
+    let Batch { context, set, .. } = batch;
+    let Ok(Wanted { revision, update, .. }) = &set.wanted else { return };
+    // Each was stored for another generation, so there cannot be more.
+    if set.generation <= i64::from(update.history) + 1 {
+        return;
+    }
+    let Ok(mut stored) = history(batch).await else { return };
     let used = view.pods.iter().filter_map(|seen| seen.pod.revision);
     let used = used.chain(set.former_revision()).chain([*revision]);
     let used: Vec<String> = used.map(|revision| key(set, revision).name.to_string()).collect();
@@ -308,7 +313,8 @@ pub async fn former_template(batch: Batch<'_>, revision: Revision) -> Result<Opt
     if revision == Revision::of(None, 0) {
         return Ok(Some(None));
     }
-    // With TerminationComplete the API server rejects this value in a spec: a delete would remove the Pod while its containers run.
+    // With TerminationComplete the API server rejects a grace period of 0 in a PodSet: a delete would remove the pod while its containers
+    // run.
     let is_usable = |template: &PodTemplate| {
         let grace = || serde_json::from_str::<Grace>(template.spec.as_ref()?.get()).ok()?.seconds;
         !batch.set.waits_for_termination() || grace() != Some(0)

@@ -20,7 +20,7 @@ pub struct PodIndex {
     by_uid: HashMap<Uid, Seen>,
     by_owner: HashMap<Owner, BTreeSet<Uid>>,
     by_name: HashMap<ObjectKey, Uid>,
-    /// Namespaces, owners, nodes and reasons to wait of all of them.
+    /// The namespaces, owners, nodes, reasons to wait and reasons of disruptions of all of them.
     texts: Interner,
 }
 
@@ -45,7 +45,7 @@ impl PodIndex {
         self.by_name.get(key).and_then(|uid| self.by_uid.get(uid))
     }
 
-    /// The pods of this set, in no order that means anything.
+    /// The pods of this set, in any order.
     pub fn owned(&self, owner: &Owner) -> impl Iterator<Item = &Seen> {
         self.by_owner.get(owner).into_iter().flatten().filter_map(|uid| self.by_uid.get(uid))
     }

@@ -26,9 +26,9 @@ pub enum Phase {
     Pending,
     /// At least one container runs.
     Running,
-    /// Finished well.
+    /// Finished, and no container failed.
     Succeeded,
-    /// Finished badly.
+    /// Finished, because a container failed or the pod was evicted.
     Failed,
     /// Its node does not answer, or the phase is one that this operator does not know.
     #[serde(other)]

@@ -31,7 +31,7 @@ use arrival::Arrival;
 /// How urgent a change of a set's pods is.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Urgency {
-    /// The status may say something else.
+    /// Only the status may have to change.
     #[default]
     CanWait,
     /// A pod that was being deleted has ended: urgent if its set waits for that.
@@ -61,7 +61,7 @@ pub struct Pods {
     listed: HighWater,
     /// When the pod of each name ended. Such a name is not reused during the quarantine.
     ended: HashMap<ObjectKey, Timestamp>,
-    /// When a stranger was found under each name: a pod without our owner and label.
+    /// When a stranger was found under each name: a pod that no PodSet owns and that lacks our label.
     strangers: HashMap<ObjectKey, Timestamp>,
     /// How far each watch has come.
     high_water: HighWater,
@@ -144,7 +144,7 @@ impl Pods {
         for pod in self.index.absent(scope, &listed, version) {
             self.lose(&pod, waits, now);
         }
-        // The watch goes on from here.
+        // The watch continues from this list, so it brings no more events about pods that are not in it.
         self.gone.retain(|uid, pod| !in_scope(scope, &pod.key) || listed.contains(uid));
         for pod in items {
             self.upsert(pod, true, now);
@@ -309,7 +309,7 @@ impl Pods {
         }
     }
 
-    /// A create was rejected because its name was taken, and then the name was free: it may be asked for again.
+    /// A create was rejected because its name was taken, and then the name was free: it may be used at once.
     pub fn allow_reuse(&mut self, key: &ObjectKey) {
         self.ended.remove(key);
     }
@@ -321,7 +321,7 @@ impl Pods {
         pods
     }
 
-    /// The pods of this set, in no order that means anything.
+    /// The pods of this set, in any order.
     pub fn owned(&self, owner: &Owner) -> impl Iterator<Item = &Seen> {
         self.index.owned(owner)
     }

@@ -27,12 +27,13 @@ pub struct CacheRules {
     /// Whether a pod that the watch brings with this resourceVersion has come and gone already. A list of all pods as of `listed` did
     /// not show it.
     pub is_over: fn(version: u64, listed: u64) -> bool,
-    /// Whether the watch is past a pod with this resourceVersion in a response, and the cache does not hold it: it has come and gone.
+    /// Whether the watch is past this resourceVersion, at which a response shows a pod that the cache does not hold: the pod is gone, or
+    /// lost its label.
     pub is_behind_watch: fn(version: u64, high_water: u64) -> bool,
     /// Whether a pod that the watch no longer shows, last in this state, may still count: nobody saw its deletion. If pods count until
     /// they have ended (`waits`), a deletion is not enough.
     pub may_count: fn(pod: &Pod, waits: bool) -> bool,
-    /// Within which namespace sets and pods of this namespace belong together.
+    /// The namespace under which [`Owner`] records sets and pods of this namespace: by default the same one.
     pub home: fn(namespace: &Arc<str>) -> Arc<str>,
 }
 

@@ -27,7 +27,8 @@ use operator_kit::{
 const LARGEST_KEPT: usize = 1 << 10;
 
 /// A PodSet as the API server sends it. Spec and status are decoded later, from their text, so that one that does not decode stops no other
-/// set. (The text is there because API servers write the type of an event before its object.)
+/// set. (This works because API servers write the type of an event before its object. Otherwise serde would buffer the object, and its text
+/// would be lost.)
 #[derive(Deserialize)]
 struct SetWire {
     metadata: Meta,
@@ -217,7 +218,7 @@ impl Set {
     }
 
     /// Whether the template of the spec is the one that all pods had last.
-    pub fn is_current(&self) -> bool {
+    pub fn has_current_template(&self) -> bool {
         self.current_revision().is_some_and(|current| Some(current) == self.revision())
     }
 
@@ -249,7 +250,7 @@ impl Set {
     /// Whether pods get the template of the spec in a rollout, according to the stored status. After a change back to the template that all
     /// pods had last, only the condition Ready tells.
     pub fn is_rolling(&self) -> bool {
-        self.former_revision().is_some() || (conditions::say_rolling(&self.status) && self.is_revision_reported())
+        self.former_revision().is_some() || (conditions::reports_rollout(&self.status) && self.is_revision_reported())
     }
 
     /// Whether it has a template.
@@ -262,7 +263,8 @@ impl Set {
         self.waits_from.is_some()
     }
 
-    /// Whether the change from `self` to `newer` wakes the controller: spec or deletion, not labels or status.
+    /// Whether `newer` has another spec, begins to be deleted, or is another set, so that a plan for `self` no longer applies. A change of
+    /// labels or of the status does not count.
     pub fn calls_for_action(&self, newer: &Set) -> bool {
         self.uid != newer.uid || self.generation != newer.generation || self.is_deleting != newer.is_deleting
     }

@@ -77,7 +77,7 @@ impl Sets {
         for set in self.absent(scope, &listed, version) {
             self.remove(&set.key, &set.uid, effects);
         }
-        // The watch goes on from here.
+        // The watch continues from this list, so it brings no more events about sets that are not in it.
         self.gone.retain(|uid, key| !in_scope(scope, key) || listed.contains(uid));
         for set in items {
             self.upsert(set, true, effects);
@@ -95,8 +95,8 @@ impl Sets {
         self.by_key.get(&set.key).is_some_and(|known| known.uid == set.uid && known.version == set.version)
     }
 
-    /// Takes in a consistent list of the sets of `scope` that no watch brought: those that are not known in this state, and the UIDs of all.
-    /// If the watch has already passed the state of an unknown set, the set was deleted in the meantime.
+    /// Takes in a consistent list of the sets of `scope` that was read beside the watch. `items`: the sets that are not known in this
+    /// state; `listed`: the UIDs of all. If the watch has already passed the state of an unknown set, the set was deleted in the meantime.
     pub fn apply_list(
         &mut self,
         scope: &Scope,

@@ -152,13 +152,13 @@ fn exit_code<'a>(containers: impl Iterator<Item = &'a ContainerWire>) -> Option<
     ends.max_by_key(|end| (end.exit_code != 0, end.finished_at)).map(|end| end.exit_code)
 }
 
-/// Why a container does not start, if that is not because it is about to.
+/// Why a container does not start; `None` if it is about to.
 fn trouble(container: &ContainerWire) -> Option<Arc<str>> {
     let reason = &container.state.waiting.as_ref()?.reason;
     meta::non_empty(&cut(reason, LONGEST)).filter(|_| reason != "ContainerCreating" && reason != "PodInitializing")
 }
 
-/// The number that an annotation says; 0 where it says none.
+/// The number in an annotation; 0 if there is none.
 fn number<T: FromStr + Default>(metadata: &Meta, annotation: &str) -> T {
     meta::value(&metadata.annotations, annotation).and_then(|text| text.parse().ok()).unwrap_or_default()
 }

@@ -31,7 +31,7 @@ pub struct Plan {
     pub prepare: Option<Prepare>,
     /// The state of the rollout.
     pub rollout: Rollout,
-    /// Its last progress, for the next plan.
+    /// The last progress of the rollout, for the next plan.
     pub progress: Option<Progress>,
     /// Whether the rollout has made no progress for so long that its deadline is over.
     pub is_late: bool,
@@ -82,7 +82,7 @@ pub enum Rollout {
     /// All pods have this template, or the strategy is OnDelete.
     #[default]
     None,
-    /// Pods are replaced, or wait for it.
+    /// Pods are being replaced, or wait to be replaced.
     InProgress,
     /// As many pods have this template as the partition allows.
     AtPartition,
@@ -127,18 +127,19 @@ pub enum Hold {
     Nothing,
     /// The last try failed.
     Failure,
-    /// Pods keep finishing.
-    Finishing,
+    /// Pods keep finishing, and the next replacement waits.
+    RestartBackoff,
     /// No pod can be created: the set or its namespace is being deleted, or its spec cannot be read.
     Blocked,
 }
 
 impl Plan {
     /// Whether it creates pods for a set that may be gone. There are two signs: pods were lost since the last status or pass, perhaps
-    /// because the set is being deleted, or other pods have its names, perhaps because the set was recreated.
+    /// because the set is being deleted; or a pod that the set does not own has one of its names, perhaps because the set was deleted and
+    /// its pods were orphaned.
     pub fn creates_in_doubt(&self, set: &Set, state: &SetState) -> bool {
         let reported = usize::try_from(set.status.available_replicas).unwrap_or_default();
-        !self.create.is_empty() && (state.met_stranger || self.count.live < state.live.unwrap_or(reported))
+        !self.create.is_empty() && (state.met_foreign_pod || self.count.live < state.live.unwrap_or(reported))
     }
 
     /// Whether it deletes a pod whose delete was rejected at most once. The second try often works.

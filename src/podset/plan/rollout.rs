@@ -1,8 +1,8 @@
 //! Part of *plan*: which pods have which template, and which are deleted because of it. Pure.
 //!
 //! A rollout only deletes. [`Count::missing`] then counts the missing pods. A missing pod gets the new template while fewer pods than
-//! `most_updated` have it. Otherwise it gets that of `status.currentRevision`. So a template that does not work takes no more pods than
-//! `maxUnavailable`.
+//! `most_updated` have it. Otherwise it gets that of `status.currentRevision`. So a template that does not work costs at most
+//! `maxUnavailable` pods.
 
 use std::collections::BTreeSet;
 
@@ -16,12 +16,12 @@ use crate::podset::{
 };
 use operator_kit::meta::Uid;
 
-/// The bounds of a rollout. A test can replace one to show that pods are then lost.
+/// The bounds of a rollout. A test can replace one to show that too few pods are available then.
 #[derive(Clone, Copy, Debug)]
 pub struct RolloutRules {
-    /// How many pods may have the new template now: the available new pods plus `max_unavailable`, at most `most`.
+    /// How many pods may have the new template now: those that are available with it (`proven`) plus `max_unavailable`, at most `most`.
     pub most_updated: fn(most: usize, proven: usize, max_unavailable: usize) -> usize,
-    /// Whether an available pod may be deleted: how many are available, and how many must stay available.
+    /// Whether an available pod may be deleted if `available` pods are available and `least` must stay so.
     pub may_delete_available: fn(available: usize, least: usize) -> bool,
     /// Whether lost pods get the former template until pods with the new one are available.
     pub is_careful: bool,
@@ -43,7 +43,7 @@ impl Input<'_> {
         seen.pod.revision.is_some() && seen.pod.revision == self.view.set.revision()
     }
 
-    /// Whether the pod has been ready for `minReadySeconds`, and no delete of it may still take effect.
+    /// Whether the pod has been ready for `minReadySeconds`, the watch has not lost it, and no delete of it may still take effect.
     pub(super) fn is_available(&self, seen: &Seen) -> bool {
         let is_due = self.available_at(seen).is_some_and(|at| at <= self.now);
         is_due && !seen.is_missing && !self.state.fates.is_going(&seen.pod.uid)
@@ -56,7 +56,7 @@ impl Input<'_> {
 
     /// How many pods keep the former template: none if the spec has the template that all pods had last.
     pub(super) fn partition(&self, wanted: &Wanted) -> usize {
-        if self.view.set.is_current() { 0 } else { wanted.update.partition }
+        if self.view.set.has_current_template() { 0 } else { wanted.update.partition }
     }
 
     /// How many pods may have the template of the spec now.
@@ -83,7 +83,7 @@ impl Input<'_> {
             old -= creations.map(|creation| creation.former = former).count();
         }
         create.sort_by_key(|creation| creation.former.is_none());
-        // Without a former template to use, no pod is created.
+        // While creates with the template of the spec are stopped, only pods of the former template are created.
         create.retain(|creation| creation.former.is_some() || !is_stopped);
         create
     }
@@ -108,7 +108,7 @@ impl Input<'_> {
 
     /// The pods of former templates that neither a pause nor the partition keeps: those that a scale-down would delete first.
     pub(super) fn not_kept(&self, wanted: &Wanted) -> BTreeSet<Uid> {
-        let is_rolling = wanted.update.max_unavailable.is_some() && !self.view.set.is_current();
+        let is_rolling = wanted.update.max_unavailable.is_some() && !self.view.set.has_current_template();
         let kept = match is_rolling {
             false => 0,
             true if wanted.update.is_paused => usize::MAX,
@@ -169,13 +169,15 @@ impl Input<'_> {
         let (set, preparation) = (&self.view.set, &self.state.preparation);
         if preparation.is_stored(set) {
             let has_passed = preparation.dry_run == Some(wanted.revision);
-            // While pods get the former template instead, the rejection may end.
+            // While pods get the former template instead, dry runs show whether the template is still rejected.
             let is_withheld = self.is_invalid() && plan.create.iter().any(|creation| creation.former.is_some());
             return (!has_passed && (replaces || is_withheld)).then_some(Prepare::DryRun);
         }
-        // A template must be stored before it can become the former one.
+        // A new template is stored at once; at the latest before pods get it, and before it can become the former one.
+        let is_new = !set.is_revision_reported() || preparation.failure(set).is_some();
         let is_used = replaces || !plan.create.is_empty();
-        (is_used || !set.is_current() || !set.is_revision_reported()).then_some(Prepare::Store)
+        let completes = plan.count.is_rolled_out() && !set.has_current_template();
+        (is_new || is_used || completes).then_some(Prepare::Store)
     }
 
     fn rollout(&self, count: Count, wanted: &Wanted) -> Rollout {
@@ -183,7 +185,7 @@ impl Input<'_> {
         // The status may show something else than the rollout, such as a rejected create.
         let is_known = self.state.progress.as_ref().is_some_and(|progress| Some(progress.revision) == set.revision());
         // After a change back, missing pods are part of the rollout: most were deleted for the other template.
-        let has_just_changed_back = set.is_current() && !set.is_revision_reported();
+        let has_just_changed_back = set.has_current_template() && !set.is_revision_reported();
         let refills = has_just_changed_back && !count.is_complete() && !wanted.update.is_paused;
         let is_over = !has_old && (count.is_rolled_out() || !(is_known || refills || set.is_rolling()));
         if wanted.update.max_unavailable.is_none() || is_over {

@@ -204,14 +204,14 @@ fn finished_pods_are_replaced_with_backoff_unless_the_spec_changes() {
     let failed = testing::pod(&nth(0)).failed(1).replacements(3);
     let mut view = view(1, vec![failed]);
     let plan = planned(&view, &SetState::default());
-    assert_eq!((plan.create.len(), plan.hold), (0, Hold::Finishing));
+    assert_eq!((plan.create.len(), plan.hold), (0, Hold::RestartBackoff));
     assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(3)));
 
     Arc::make_mut(&mut view.set).generation = 2;
     let plan = planned(&view, &SetState::default());
     assert_eq!(plan.create.iter().map(|creation| creation.replacements).collect::<Vec<_>>(), [4]);
     let tried = SetState { retry: Retry { tried_generation: Some(2), ..Retry::default() }, ..SetState::default() };
-    assert_eq!(planned(&view, &tried).hold, Hold::Finishing, "only once per spec");
+    assert_eq!(planned(&view, &tried).hold, Hold::RestartBackoff, "only once per spec");
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_failing_pod_does_not_delay_others() {
     };
     let counts = |plan: &Plan| plan.create.iter().map(|creation| creation.replacements).collect::<Vec<_>>();
     let plan = planned(&view(1), &SetState::default());
-    assert_eq!((counts(&plan), plan.hold), (vec![0, 0], Hold::Finishing), "two were deleted");
+    assert_eq!((counts(&plan), plan.hold), (vec![0, 0], Hold::RestartBackoff), "two were deleted");
     assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(3)));
     let plan = planned(&view(4), &SetState::default());
     assert_eq!((counts(&plan), plan.hold), (vec![0, 0, 4], Hold::Nothing));

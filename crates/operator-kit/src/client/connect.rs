@@ -29,7 +29,7 @@ pub enum Purpose {
         /// TCP_USER_TIMEOUT, counted from the first retransmission.
         user_timeout: Duration,
     },
-    /// Writes that need no leadership: the Lease, and access reviews for metrics.
+    /// Writes that need no leadership: the Lease, and the reviews of tokens for metrics and the log level.
     WithoutLeadership {
         /// As for [`Purpose::Write`].
         user_timeout: Duration,

@@ -18,11 +18,12 @@ use crate::{
     text::{in_full, in_words},
 };
 
-/// The most writes in flight. Each has its own connection, which costs a handshake and, with its request, 45 KiB.
+/// The most writes in flight. Each has its own connection, which costs a handshake and, with its request, 45 KiB. With 64 in flight,
+/// deletes take longer on a busy API server; more than 128 save no time. With 64 in flight, deletes take longer on a busy API server; more
+/// than 128 save no time. With 64 in flight, deletes take longer on a busy API server; more than 128 save no time.
 const WRITES_AT_ONCE: usize = 128;
 
-/// The most writes of one namespace, see [`crate::fair`]. With 64 in flight, deletes take longer on a busy API server; more than 128 save
-/// no time.
+/// The most writes of one namespace, see [`crate::fair`].
 pub const WRITES_OF_A_NAMESPACE: usize = WRITES_AT_ONCE * HELD_PER_FREE / (HELD_PER_FREE + 1);
 
 /// What the answer to a write proves.

@@ -38,7 +38,7 @@ const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// A watch counts as dead after this time without an event. Bookmarks come about once a minute. If watches fail for so long, a list is made.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// A watch that has lived for this time works, even without an event, unless an earlier one was silent.
+/// A watch that has lived for this time works, even without an event, unless the one before was silent.
 const STEADY: Duration = Duration::from_secs(5);
 
 /// The time after which the API server ends a watch, in seconds. kube allows less than 295 s. It can be long because
@@ -108,7 +108,7 @@ where
 }
 
 /// Watches from `version` on until the watch ends, and updates `version`. When the watch has lived for [`STEADY`], the failures are over,
-/// unless watches were silent.
+/// unless the watch before was silent.
 async fn watch<T: Watched>(
     reader: &Reader,
     source: &Source,

@@ -1,9 +1,8 @@
 //! Authentication and authorization of requests: the API server checks the caller's token, and whether the caller may `get` the path
 //! `/metrics` or `put` the path `/log-level`.
 //!
-//! A lookup is a TokenReview and a SubjectAccessReview. Callers cannot overload the API server: requests with the same token share one
-//! lookup, for each path, at most one known and one unknown token are looked up at a time, and the lookups of unknown tokens are
-//! rate-limited.
+//! A lookup is a TokenReview and a SubjectAccessReview. Callers cannot overload the API server: for each path, requests with the same token
+//! share one lookup, at most one known and one unknown token are looked up at a time, and the lookups of unknown tokens are rate-limited.
 
 use std::{
     convert::Infallible,

@@ -35,7 +35,7 @@ pub struct Telemetry {
 ///
 /// # Errors
 ///
-/// When the process logs already.
+/// If the process already has a subscriber for logs and traces.
 pub fn start(
     logging: &Logging,
     name: &'static str,
