@@ -62,7 +62,7 @@ pub struct Judge {
     /// The most pods that each set had too many in this phase.
     excess: HashMap<String, usize>,
     /// Whether the pods were listed in this phase. A list hides what happened before.
-    has_gap: bool,
+    pub has_gap: bool,
     pub last_event: Option<Instant>,
 }
 

@@ -153,7 +153,8 @@ impl<'a> Round<'a> {
             cpu: has_process.then_some(cpu - cpu_before),
             peak: has_process.then_some(peak),
             excess: self.watcher.judge().excess(),
-            oldest: (self.load.kind == Kind::Scale).then_some(seconds(oldest)),
+            // After a gap, the ages from before it are unknown.
+            oldest: (self.load.kind == Kind::Scale && !self.watcher.judge().has_gap).then_some(seconds(oldest)),
         })
     }
 

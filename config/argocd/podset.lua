@@ -22,11 +22,11 @@ end
 if (status.observedGeneration or 0) < (obj.metadata.generation or 0) then
   return { status = "Progressing", message = "the operator has not acted on the last change yet" }
 end
--- Neither gets better by waiting: the template, or what refuses its pods, wants changing.
 if holds("Stalled") then
   return health("Degraded", "Stalled")
 end
-if holds("ReplicaFailure") then
+-- A rollout whose pods are rejected may go on by itself. It has a deadline, after which it is Stalled.
+if holds("ReplicaFailure") and (conditions.Ready == nil or conditions.Ready.reason ~= "RolloutInProgress") then
   return health("Degraded", "ReplicaFailure")
 end
 if holds("Ready") then

@@ -171,7 +171,7 @@ impl Scene {
         if self.excuses_forbidden.load(Relaxed) {
             return Ok(());
         }
-        let forbidden = self.requests()?.forbidden();
+        let forbidden = Requests::of_accounts(&self.cluster.audit_log, &self.namespace)?.forbidden();
         ensure!(forbidden.is_empty(), "config/rbac does not allow {} requests: {forbidden:#?}", forbidden.len());
         Ok(())
     }

@@ -28,6 +28,7 @@ func TestHealthOfAPodSet(t *testing.T) {
 	}{
 		"all pods are there and ready": {2, 2, list("Ready=True/AllPodsReady"), "Healthy", "AllPodsReady: "},
 		"creating or waiting":          {2, 2, list("Ready=False/PodsNotReady", progressing), "Progressing", "PodsNotReady: "},
+		"pods of a rollout are refused": {2, 2, list("Ready=False/RolloutInProgress", "Reconciling=True/Retrying", refused), "Progressing", "RolloutInProgress: "},
 		"pods are refused":             {2, 2, list("Ready=False/PodsNotReady", "Reconciling=True/Retrying", refused), "Degraded", "FailedCreate: "},
 		"surplus pods cannot be deleted": {3, 2, list("Ready=True/AllPodsReady", "Reconciling=True/Retrying", undeletable),
 			"Degraded", "FailedDelete: "},

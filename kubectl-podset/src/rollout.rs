@@ -81,7 +81,7 @@ pub fn other_revision(set: &PodSet, stored: Option<&ControllerRevision>, pinned:
     let running = match stored.filter(|stored| is_owned(&stored.metadata, set.metadata.uid.as_ref())) {
         Some(stored) if stored.revision == pinned => return None,
         Some(stored) => stored.revision.to_string(),
-        // The operator is about to store it, unless the set is up to date: then it has no template.
+        // The operator stores it before the rollout is over. A set that is up to date without it has no template.
         None if !is_over => return None,
         None => "none".to_owned(),
     };

@@ -141,6 +141,9 @@ impl Pass<'_> {
         }
         let is_unread = rules.reads_first && self.take_over.is_unread(&set, state.read_after);
         let view = View { pods: caches.pods.of(&caches.owner(&set)), set, is_unread };
+        if !view.set.is_revision_reported() {
+            state.preparation.unreported = view.set.revision();
+        }
         let is_known = |uid: &Uid| view.pods.iter().any(|seen| seen.pod.uid == *uid);
         state.fates.expire(now, rules.cache.quarantine, rules.forgets_unknown, is_known);
         state.retry.finishes.update(&view, now);

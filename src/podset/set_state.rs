@@ -62,6 +62,8 @@ pub struct SetState {
 /// How far a template is prepared before pods get it.
 #[derive(Clone, Debug, Default)]
 pub struct Preparation {
+    /// The revision of the spec at a time when the stored status did not name it yet.
+    pub unreported: Option<Revision>,
     /// The revision that is stored in a ControllerRevision.
     pub stored: Option<Revision>,
     /// The revision whose ControllerRevision has other content or another owner.

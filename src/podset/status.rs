@@ -188,7 +188,11 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
     }
     // A rejection of a former spec does not apply to this one.
     let rejected = state.reports.rejected_create.as_ref().filter(|rejected| rejected.generation == view.set.generation);
-    if let Some(described) = rejected.and_then(rejected_create) {
+    if let Some(mut described) = rejected.and_then(rejected_create) {
+        // The rollout goes on, and has a deadline of its own.
+        if plan.rollout == Rollout::InProgress && described.ready == NOT_READY {
+            described.ready = ROLLING;
+        }
         return described;
     }
     let undeletable_because = state.retry.rejected.message().filter(|_| !plan.rejected.is_empty());
@@ -417,6 +421,15 @@ mod tests {
             assert_eq!(shown, expected);
             assert!(REASONS.iter().any(|reason| shown[0].ends_with(&format!("/{reason}"))), "{shown:?}");
         }
+    }
+
+    #[test]
+    fn a_rejected_create_does_not_hide_a_rollout() {
+        let view = view(vec![testing::pod("a").ready(9)]);
+        let plan = Plan { rollout: Rollout::InProgress, ..planned(&view, Hold::Failure) };
+        let status = status(&view, &plan, &refused(RejectionKind::Forbidden), testing::now());
+        let reasons: Vec<&str> = status.conditions.iter().map(|held| held.reason.as_str()).collect();
+        assert_eq!(reasons, [ROLLING, "Retrying", FAILED_CREATE]);
     }
 
     #[test]

@@ -139,3 +139,15 @@ fn the_dashboard_can_be_imported() {
     let names: Vec<_> = variables.iter().filter_map(|variable| variable["name"].as_str()).collect();
     assert_eq!(names, ["datasource", "namespace", "job"]);
 }
+
+/// Otherwise a panel shows an old value after all replicas have ended.
+#[test]
+fn panels_with_one_number_show_the_current_one() {
+    let dashboard = dashboard();
+    let panels = dashboard["panels"].as_array().expect("panels").iter().filter(|panel| panel["type"] == "stat");
+    let targets: Vec<&Value> = panels.flat_map(|panel| panel["targets"].as_array().expect("targets")).collect();
+    assert!(!targets.is_empty());
+    for target in targets {
+        assert_eq!((&target["instant"], &target["range"]), (&true.into(), &false.into()), "{target}");
+    }
+}

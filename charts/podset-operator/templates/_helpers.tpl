@@ -51,7 +51,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
     - create # store each new template before pods are created from it
     - get # read a former template for a replacement during a rollout; check whether a template is stored
     - patch # increase the revision of a former template that becomes current again
-    - list # find those that are no longer needed
+    - list # find the newest, and those that are no longer needed
     - delete # delete them
 - apiGroups: [poc.test.domain]
   resources: [mycustomresources]

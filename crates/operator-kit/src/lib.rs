@@ -4,8 +4,7 @@
 //! queue, calls `reconcile` only while this process leads, and exposes probes, metrics, logs and traces.
 //!
 //! **What it may do.** It talks to the API server: reads at any time, writes only through [`client::Writer`], which asks [`leadership`]
-//! before each request. Only the reviews of tokens need no leadership. Only the reviews of tokens need no leadership. Only the reviews of
-//! tokens need no leadership. It knows no custom resource.
+//! before each request. Only the reviews of tokens need no leadership. It knows no custom resource.
 //!
 //! **Where to start.** [`runner`] shows the life of a controller. `examples/tally.rs` of the operator is a small one.
 //!

@@ -121,6 +121,12 @@ impl Requests {
         Ok(Self(entries(&read(log)?, namespace, |line| line.contains(AGENT))?))
     }
 
+    /// All requests so far of the operators with an account in this namespace, also those that name another namespace, or none.
+    pub fn of_accounts(log: &Path, namespace: &str) -> Result<Self> {
+        let account = format!("system:serviceaccount:{namespace}");
+        Ok(Self(entries(&read(log)?, "", |line| line.contains(AGENT) && line.contains(&account))?))
+    }
+
     /// All requests in a part of the log. A last line that is half written is left out.
     pub fn parse(log: &str) -> Result<Self> {
         Ok(Self(entries(log, "", |_| true)?))
@@ -132,9 +138,11 @@ impl Requests {
         others.map(Request::to_string).collect()
     }
 
-    /// Those that were forbidden, as lines to show.
+    /// Those that were forbidden, as lines to show. A process outside the cluster may not list all Leases, and starts without this list.
     pub fn forbidden(&self) -> Vec<String> {
-        let is_forbidden = |request: &&Request| request.annotations["authorization.k8s.io/decision"] == "forbid";
+        let is_search = |request: &Request| request.verb == "list" && request.uri.contains("/v1/leases");
+        let is_rejected = |request: &Request| request.annotations["authorization.k8s.io/decision"] == "forbid";
+        let is_forbidden = |request: &&Request| is_rejected(request) && !is_search(request);
         self.0.iter().filter(is_forbidden).map(Request::to_string).collect()
     }
 

@@ -27,7 +27,7 @@ pub struct Operator {
     /// The prefix of its identity in the Lease.
     pub name: String,
     pub user: String,
-    log: PathBuf,
+    pub log: PathBuf,
 }
 
 impl Operator {

@@ -8,16 +8,11 @@ use e2e::scene::Scene;
 use e2e::suite::Scenario;
 use serde_json::json;
 
-use crate::rollouts::{rolled_out, template};
-
 /// The autoscaler syncs every 15 s.
 const SYNCS: Duration = Duration::from_secs(60);
 
 pub fn scenarios() -> Vec<Scenario> {
-    vec![
-        Scenario::new("autoscaler_keeps_a_set_within_its_bounds", keeps_a_set_within_its_bounds),
-        Scenario::new("autoscaler_scales_during_a_rollout", scales_during_a_rollout),
-    ]
+    vec![Scenario::new("autoscaler_keeps_a_set_within_its_bounds", keeps_a_set_within_its_bounds)]
 }
 
 async fn keeps_a_set_within_its_bounds(t: Arc<Scene>) -> Result<()> {
@@ -32,25 +27,6 @@ async fn keeps_a_set_within_its_bounds(t: Arc<Scene>) -> Result<()> {
     let path = "--output=jsonpath={.status.conditions[?(@.type=='AbleToScale')].status}";
     let able = t.kubectl().run(&["get", "hpa/web", path]).await?;
     ensure!(able == "True", "the autoscaler's condition AbleToScale is {able:?}");
-    Ok(())
-}
-
-async fn scales_during_a_rollout(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator().await?;
-    t.create_set_from("web", json!({"replicas": 4, "template": template("one", false)})).await?;
-    let first = rolled_out(&t, "web", 4).await?;
-    // So slow that the rollout lasts until the autoscaler has synced.
-    t.patch_set("web", json!({"spec": {"minReadySeconds": 20, "template": template("two", false)}})).await?;
-    apply(&t, 6, 8).await?;
-    t.within(SYNCS, "6 pods, during the rollout", |seen| {
-        let pods = seen.has_live("web", 6)?;
-        let updated = seen.set("web")?.state().updated_replicas;
-        if updated < 6 { Ok(pods) } else { Err(format!("the rollout is over: {updated} updated pods")) }
-    })
-    .await?;
-    t.patch_set("web", json!({"spec": {"minReadySeconds": 1}})).await?;
-    let second = rolled_out(&t, "web", 6).await?;
-    ensure!(second.iter().all(|pod| !first.contains(pod)), "{first:?} were to be replaced: {second:?}");
     Ok(())
 }
 

@@ -17,12 +17,7 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 async fn of_a_podset(t: Arc<Scene>) -> Result<()> {
-    for (replicas, words) in [
-        (0, "spec.replicas in body should be greater than or equal to 1"),
-        (11, "spec.replicas in body should be less than or equal to 10"),
-        (0, "to keep none, delete the PodSet"),
-        (11, "to keep more, create another PodSet"),
-    ] {
+    for (replicas, words) in [(0, "to keep none, delete the PodSet"), (11, "to keep more, create another PodSet")] {
         rejected(&t, &podset("web", json!({"replicas": replicas})), words).await?;
     }
     rejected(&t, &podset(&"a".repeat(64), json!({})), "may have at most 63 characters").await?;
@@ -71,10 +66,8 @@ async fn of_a_template(t: Arc<Scene>) -> Result<()> {
     rejected(&t, &ends_after(0, "TerminationComplete"), words).await?;
 
     let kubectl = t.kubectl();
-    for (field, words) in [("", "terminationGracePeriodSeconds"), (".containers.livenessProbe", "periodSeconds")] {
-        let explained = kubectl.run(&["explain", &format!("podset.spec.template.spec{field}")]).await?;
-        ensure!(explained.contains(words), "kubectl explains the template's spec{field} as {explained}");
-    }
+    let explained = kubectl.run(&["explain", "podset.spec.template.spec.containers.livenessProbe"]).await?;
+    ensure!(explained.contains("periodSeconds"), "kubectl explains a field of the template as {explained}");
 
     // Two managers of one list: each keeps its own items.
     for (manager, variable) in [("one", "A"), ("two", "B")] {

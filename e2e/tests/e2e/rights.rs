@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::operator::Times;
-use e2e::process::eventually;
+use e2e::operator::{Settings, Times};
+use e2e::process::{eventually, tail};
 use e2e::rights::{ELECTION, MANAGER, rules};
 use e2e::scene::Scene;
 use e2e::suite::Scenario;
@@ -20,7 +20,34 @@ use crate::rollouts;
 const RARELY_USED: [&str; 3] = ["get mycustomresources", "get pods", "update podsets/finalizers"];
 
 pub fn scenarios() -> Vec<Scenario> {
-    vec![Scenario::new("rights_are_all_used", are_all_used).with_processes()]
+    vec![
+        Scenario::new("rights_are_all_used", are_all_used).with_processes(),
+        Scenario::new("rights_of_readers_of_the_metrics", of_readers_of_the_metrics).with_processes(),
+    ]
+}
+
+/// The operator asks the API server who reads the metrics, and whether this user may.
+async fn of_readers_of_the_metrics(t: Arc<Scene>) -> Result<()> {
+    let operator = t.run(Settings { serves: true, ..t.settings() }).await?;
+    let (kubectl, reader) = (t.kubectl(), format!("{}:reader", t.namespace));
+    let role = "--clusterrole=podset-operator-metrics-reader";
+    kubectl.run(&["create", "clusterrolebinding", &reader, role, "--serviceaccount", &reader]).await?;
+    let address = || {
+        let log = tail(&operator.log, usize::MAX);
+        let address = log.split_once("serving metrics address=").and_then(|(_, rest)| rest.split_whitespace().next());
+        ready(address.map(str::to_owned).context("no metrics are served"))
+    };
+    let server = format!("--server=https://{}", eventually("the metrics", Duration::from_secs(30), address).await?);
+    let scrape = ["get", "--raw=/metrics", "--insecure-skip-tls-verify", &server];
+    let token = async |name: &str| {
+        kubectl.run(&["create", "serviceaccount", name]).await?;
+        kubectl.run(&["create", "token", name]).await.map(|token| format!("--token={token}"))
+    };
+    let rejection = kubectl.rejected(&[&scrape[..], &[&token("stranger").await?]].concat(), "").await?;
+    ensure!(rejection.contains("Forbidden"), "without the role: {rejection}");
+    let metrics = kubectl.run(&[&scrape[..], &[&token("reader").await?]].concat()).await?;
+    ensure!(metrics.contains("controller_runtime_reconcile_total"), "{metrics}");
+    Ok(())
 }
 
 /// The life of a set, in which the operator uses its rights. The audit log shows which.

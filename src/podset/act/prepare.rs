@@ -93,7 +93,7 @@ enum Prepared {
 }
 
 /// Prepares the template of the spec. A failure delays the rollout. If the template is not stored and there is a former one, missing pods
-/// get the former one meanwhile.
+/// get the former one meanwhile, except with OnDelete.
 pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mut SetState, done: &mut Done) {
     let Ok(Wanted { revision, template: PodsLike::Template(template), .. }) = &batch.set.wanted else { return };
     let prepared = match prepare {
@@ -175,12 +175,13 @@ async fn store(
             Err("the ControllerRevision of a deleted set of this name still exists".to_owned())
         }
         Some(found) if !found.template(&set.uid).is_some_and(|found| found.is_same(template)) => Ok(Prepared::Collided),
+        Some(found) if found.revision == set.generation => Ok(Prepared::Done),
         Some(found) => {
-            let is_old = found.revision != set.generation && {
-                let stored = history(batch).await?;
-                stored.iter().any(|other| other.revision > found.revision)
-            };
-            if is_old {
+            let is_newer = |other: &Stored<_>| other.revision > found.revision;
+            // If the status names the revision already, perhaps nothing changed back. Without the list it keeps its number.
+            let is_restored =
+                !set.is_revision_reported() || history(batch).await.is_ok_and(|stored| stored.iter().any(is_newer));
+            if is_restored {
                 make_newest(batch, &key).await?;
                 delete_oldest(batch, view).await;
             }

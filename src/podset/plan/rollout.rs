@@ -173,8 +173,9 @@ impl Input<'_> {
             let is_withheld = self.is_invalid() && plan.create.iter().any(|creation| creation.former.is_some());
             return (!has_passed && (replaces || is_withheld)).then_some(Prepare::DryRun);
         }
-        // A new template is stored at once; at the latest before pods get it, and before it can become the former one.
-        let is_new = !set.is_revision_reported() || preparation.failure(set).is_some();
+        // A template that is new to this process is stored at once. One that a former leader reported is stored before pods are created or
+        // replaced, and before it can become the former one.
+        let is_new = preparation.unreported == set.revision() || preparation.stored.is_some();
         let is_used = replaces || !plan.create.is_empty();
         let completes = plan.count.is_rolled_out() && !set.has_current_template();
         (is_new || is_used || completes).then_some(Prepare::Store)

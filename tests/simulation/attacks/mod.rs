@@ -68,7 +68,7 @@ async fn at_rest(server: &ApiServer, name: &str, n: usize) {
 
 /// Whether a promise is broken: the attack succeeded.
 fn exceeded_bound(server: &ApiServer) -> bool {
-    server.has_broken("pods where")
+    server.has_also_broken("pods where")
 }
 
 fn cached(cache: CacheRules) -> Rules {

@@ -138,6 +138,7 @@ async fn a_new_leader_leaves_a_partition_as_it_is() {
     let _operator = Operator::leader(&server, "new", Rules::default());
     sleep(20).await;
     assert_eq!(server.count(&Requests::mutating().from("new")), 0);
+    server.fault(Requests::all().verb(Verb::List).of("controllerrevisions"), Fault::Refuse(Status::of_code(500)));
     delete_one(&server, "b");
     sleep(60).await;
     let renumbered = Requests::all().verb(Verb::Patch).of("controllerrevisions");

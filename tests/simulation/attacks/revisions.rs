@@ -159,11 +159,6 @@ async fn a_recreated_set_creates_each_pod_once() {
 /// `kubectl podset rollout undo` takes the newest revision that is not current, so a restored template must become the newest.
 #[tokio::test(start_paused = true)]
 async fn a_template_that_is_restored_becomes_the_newest_revision() {
-    let newest = |server: &ApiServer| {
-        let stored = server.all(&REVISIONS, NS);
-        let newest = stored.iter().max_by_key(|stored| stored["revision"].as_i64()).unwrap();
-        version(&newest["data"]["template"]).to_owned()
-    };
     for spec in [json!({}), json!({ "updateStrategy": { "type": "OnDelete" } })] {
         let (server, _operator) = running(2, spec).await;
         let invalid =
@@ -176,4 +171,37 @@ async fn a_template_that_is_restored_becomes_the_newest_revision() {
         }
         assert_eq!(newest(&server), "a");
     }
+    // The leader that reports the revision dies before it is stored.
+    let (server, operator) = running(2, json!({})).await;
+    change_template(&server, "b");
+    rolled_out(&server, "b", 2).await;
+    let unstored = server.fault(Requests::creates("controllerrevisions"), Fault::Refuse(Status::of_code(500)));
+    change_template(&server, "a");
+    sleep(5).await;
+    drop(operator);
+    unstored.remove();
+    let _operator = Operator::leader(&server, "b", Rules::default());
+    rolled_out(&server, "a", 2).await;
+    assert_eq!(newest(&server), "a");
+}
+
+/// The second change comes while the first template is being stored.
+#[tokio::test(start_paused = true)]
+async fn a_template_that_follows_at_once_is_stored_too() {
+    for (strategy, last, count) in [("OnDelete", "c", 3), ("RollingUpdate", "a", 2)] {
+        let (server, _operator) = running(2, json!({ "updateStrategy": { "type": strategy } })).await;
+        server.fault(Requests::creates("controllerrevisions"), Fault::Delay(seconds(1)));
+        change_template(&server, "b");
+        server.wait_until(|s| s.count(&Requests::creates("controllerrevisions")) == 2, seconds(60)).await;
+        change_template(&server, last);
+        sleep(60).await;
+        assert_eq!((newest(&server).as_str(), server.all(&REVISIONS, NS).len()), (last, count));
+    }
+}
+
+/// The template with the highest revision.
+fn newest(server: &ApiServer) -> String {
+    let stored = server.all(&REVISIONS, NS);
+    let newest = stored.iter().max_by_key(|stored| stored["revision"].as_i64()).unwrap();
+    version(&newest["data"]["template"]).to_owned()
 }

@@ -133,7 +133,7 @@ async fn is_caught(server: &ApiServer, pod: &str) -> bool {
     assert_eq!(server.first_violation(), None);
     // The result does not matter.
     let _ = pods(server).delete(pod, &DeleteParams::default()).await;
-    server.has_broken("without a reason")
+    server.has_also_broken("without a reason")
 }
 
 #[tokio::test(start_paused = true)]

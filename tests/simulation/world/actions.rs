@@ -35,7 +35,6 @@ pub const ACTIONS: &[Action] = &[
     action(Kind::User, "a set is scaled", |world| {
         world.patch_set(|dice| json!({ "spec": { "replicas": dice.within(1..11) } }))
     }),
-    action(Kind::User, "a set is scaled back and forth", users::scale_back_and_forth),
     action(Kind::User, "a pod is deleted", |world| world.act_on_pod(World::pod, ApiServer::delete_pod)),
     action(Kind::User, "a pod is killed", |world| world.act_on_pod(World::any_pod, ApiServer::kill_pod)),
     action(Kind::User, "all pods of a set are killed", |world| {
@@ -128,7 +127,6 @@ pub const ACTIONS: &[Action] = &[
         world.some_watches().delay(time);
         true
     }),
-    action(Kind::Apart, "watches are held", faults::hold_watches),
     action(Kind::Apart, "watches stall", |world| world.disturb(WatchControl::stall)),
     action(Kind::Fault, "watches repeat old events", |world| {
         let events = usize::try_from(world.dice.within(1..20)).unwrap_or(1);
@@ -177,7 +175,6 @@ pub const ACTIONS: &[Action] = &[
     action(Kind::Apart, "the leader is cut off from the Lease", combinations::short_lease),
     action(Kind::Apart, "the leader is shut down with creates unanswered", combinations::end_unanswered),
     action(Kind::Apart, "a standby whose watches stall takes over", combinations::blind_takeover),
-    action(Kind::Fault, "a pod is killed before its create is answered", combinations::ghost),
     action(Kind::Apart, "an old replica count arrives late", combinations::old_replicas),
     action(Kind::Late, "a status lands after the next one", combinations::late_status),
     action(Kind::Late, "a lost create lands after its pod was replaced", combinations::late_create),

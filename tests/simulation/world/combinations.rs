@@ -147,24 +147,6 @@ pub fn blind_takeover(world: &mut World) -> bool {
     true
 }
 
-/// A6: a pod is killed before its create is answered.
-pub fn ghost(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set() else { return false };
-    let creates = Requests::creates("pods").in_namespace(namespace).first(1);
-    let held = world.server.fault(creates, Fault::HoldAnswer);
-    let before = world.server.live_pods(namespace, set);
-    if let Some(pod) = before.first() {
-        world.server.kill_pod(namespace, pod);
-    }
-    world.later(Duration::from_millis(400), move |world| {
-        for pod in world.server.live_pods(namespace, set).iter().filter(|pod| !before.contains(pod)) {
-            world.server.kill_pod(namespace, pod);
-        }
-    });
-    world.later(Duration::from_millis(900), |_| held.release());
-    true
-}
-
 /// A5: an old number of replicas arrives late.
 pub fn old_replicas(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };

@@ -52,7 +52,9 @@ pub async fn converges(world: &mut World) -> Result<(), String> {
     if let Some(noise) = requests.iter().find(|r| *r.request.kind != LEASES || !is_renewal(&r.request.instance)) {
         return Err(format!("not silent at rest: {}", noise.line()));
     }
-    world.replace_the_dead();
+    if let Some(dead) = world.replicas.iter().find(|replica| replica.has_ended()) {
+        return Err(format!("{} exited at rest", dead.name));
+    }
     match problems(world) {
         wrong if wrong.is_empty() => Ok(()),
         wrong => Err(format!("did not stay converged:\n{}", wrong.join("\n"))),
@@ -98,7 +100,8 @@ fn problems(world: &World) -> Vec<String> {
 fn is_rolled_out(set: &Value) -> bool {
     let (spec, status) = (&set["spec"], &set["status"]);
     spec["updateStrategy"]["type"] == "OnDelete"
-        || (status["updatedReplicas"] == spec["replicas"] && status["currentRevision"] == status["updateRevision"])
+        || (status["updatedAvailableReplicas"] == spec["replicas"]
+            && status["currentRevision"] == status["updateRevision"])
 }
 
 /// Checks that a set matches its spec, and that its status reports this.
@@ -110,6 +113,8 @@ fn check_set(server: &ApiServer, namespace: &str, name: &str) -> Result<(), Stri
     let (wanted, status) = (&set["spec"]["replicas"], &set["status"]);
     let live = server.live_pods(namespace, name);
     let finished = server.pods(namespace, name).iter().filter(|pod| object::is_finished(pod)).count();
+    let ends = |pod: &&Value| object::is_terminating(pod) && !object::is_finished(pod);
+    let terminating = server.pods(namespace, name).iter().filter(ends).count();
     let conditions: Vec<&Value> = status["conditions"].as_array().into_iter().flatten().collect();
     let is_ready = matches!(conditions[..], [only] if only["type"] == "Ready" && only["status"] == "True");
     let facts = [
@@ -118,6 +123,10 @@ fn check_set(server: &ApiServer, namespace: &str, name: &str) -> Result<(), Stri
         (status["podNames"] == json!(live), "the names of its pods in its status"),
         (status["readyReplicas"] == *wanted && status["availableReplicas"] == *wanted, "its replicas in its status"),
         (status["observedGeneration"] == set["metadata"]["generation"], "its generation in its status"),
+        (
+            status["terminatingReplicas"].as_u64() == u64::try_from(terminating).ok(),
+            "its terminating pods in its status",
+        ),
         (is_ready, "the single condition Ready=True"),
         (finished <= 3, "at most 3 finished pods"),
         (is_rolled_out(&set), "its template in all pods"),

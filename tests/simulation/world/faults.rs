@@ -176,14 +176,6 @@ pub fn fail_page(world: &mut World) -> bool {
     true
 }
 
-pub fn hold_watches(world: &mut World) -> bool {
-    let watches = world.some_watches();
-    watches.hold();
-    let pause = world.dice.millis(200..20_000);
-    world.later(pause, move |_| watches.release());
-    true
-}
-
 pub fn shut_down(world: &mut World) -> bool {
     let place = world.any();
     world.shut_down(place, Duration::ZERO);

@@ -259,8 +259,9 @@ impl World {
             let name = replica.name.clone();
             let end = replica.ended().now_or_never();
             self.tell(&format!("{name} exited by itself: {end:?}"));
-            if let Some(Err(panic @ Failure::Panicked { .. })) = end {
-                self.panicked = Some(format!("{name}: {panic}"));
+            let is_undisturbed = self.actions.iter().all(|action| action.kind == Kind::User);
+            if is_undisturbed || matches!(end, Some(Err(Failure::Panicked { .. }))) {
+                self.panicked = Some(format!("{name} exited by itself: {end:?}"));
             }
             self.tally.count(play::EXITED);
             self.start_replica();

@@ -66,22 +66,9 @@ impl World {
         self.server.try_to_create(&PODS, namespace, pod(metadata)).is_ok()
     }
 
-    fn some_replicas(&mut self) -> i64 {
-        self.dice.within(1..11).cast_signed()
-    }
-
     fn is_open(&self, namespace: &str) -> bool {
         !object::is_terminating(&self.server.get(&NAMESPACES, "", namespace))
     }
-}
-
-pub fn scale_back_and_forth(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set() else { return false };
-    let (low, high) = (world.some_replicas(), world.some_replicas());
-    world.server.scale(namespace, set, low);
-    let pause = world.dice.millis(0..3_000);
-    world.later(pause, move |world| world.scale_if_there((namespace, set), high));
-    true
 }
 
 pub fn change_template(world: &mut World) -> bool {
@@ -145,7 +132,7 @@ pub fn delete_set(world: &mut World) -> bool {
         }
         return is_open;
     }
-    let replicas = world.some_replicas();
+    let replicas = world.dice.within(1..11).cast_signed();
     let is_open = world.is_open(namespace);
     if is_open {
         world.server.create_podset(namespace, name, replicas);

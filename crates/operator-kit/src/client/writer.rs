@@ -19,8 +19,7 @@ use crate::{
 };
 
 /// The most writes in flight. Each has its own connection, which costs a handshake and, with its request, 45 KiB. With 64 in flight,
-/// deletes take longer on a busy API server; more than 128 save no time. With 64 in flight, deletes take longer on a busy API server; more
-/// than 128 save no time. With 64 in flight, deletes take longer on a busy API server; more than 128 save no time.
+/// deletes take longer on a busy API server; more than 128 save no time.
 const WRITES_AT_ONCE: usize = 128;
 
 /// The most writes of one namespace, see [`crate::fair`].

@@ -219,8 +219,18 @@ impl ApiServer {
         self.violations().into_iter().next()
     }
 
-    /// Whether a promise was broken, in these words.
-    pub fn has_broken(&self, words: &str) -> bool {
+    /// Whether a promise was broken, in these words, perhaps among others.
+    pub fn has_also_broken(&self, words: &str) -> bool {
         self.violations().iter().any(|violation| violation.contains(words))
+    }
+
+    /// Whether a promise was broken, in these words. Other violations still make the test fail.
+    pub fn has_broken(&self, words: &str) -> bool {
+        self.with(|state| {
+            let violations = &mut state.observers.violations;
+            let before = violations.len();
+            violations.retain(|violation| !violation.contains(words));
+            violations.len() < before
+        })
     }
 }

@@ -14,6 +14,9 @@ impl State {
     }
 
     pub(super) fn list(&mut self, request: &ApiRequest) -> Result<Value, Status> {
+        if !request.query("resourceVersion").is_empty() {
+            return Err(Status::bad_request("this API server has no lists of a former state"));
+        }
         let (kind, token) = (request.kind, request.query("continue"));
         let (number, from) = if token.is_empty() {
             let selector = Selector::of(request)?;

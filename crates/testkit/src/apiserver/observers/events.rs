@@ -98,7 +98,7 @@ impl Events {
         let numbers: Vec<usize> = note.split(' ').filter_map(|word| word.parse().ok()).collect();
         let is_possible = match (event["reason"].as_str().unwrap_or_default(), &numbers[..]) {
             ("ScaledUp", [from, to]) => from < to && to - from <= known.created,
-            ("ScaledDown", [from, to]) => from > to,
+            ("ScaledDown", [from, to]) => from > to && *from <= known.created,
             ("PodsReplaced", [n]) => {
                 known.replaced += n;
                 known.replaced <= known.created

@@ -66,6 +66,20 @@ fn the_list_at_take_over_finds_a_forgotten_pod() {
     }
 }
 
+/// While a list is read, the label of a pod is restored, and then the pod is deleted. The list shows it from before.
+#[test]
+fn a_pod_that_ends_while_a_list_is_read_is_doubtful() {
+    let mut cache = cache([testing::pod("b").version(6)], 10);
+    cache.relabelled(testing::pod("a").version(17).0, testing::now());
+    hear(&mut cache, Change::Deleted(testing::pod("a").version(22).terminating().0));
+    let items = vec![testing::pod("a").version(11).unlabelled().0, testing::pod("b").version(6).0];
+    cache.apply_list(&None, items, HashSet::new(), 16, testing::now());
+    assert_eq!(live(&cache), ["a", "b"], "it may be another pod of this name");
+    let certain: Vec<_> =
+        cache.owned(&set()).filter(|seen| seen.is_certain()).map(|seen| &*seen.pod.key.name).collect();
+    assert_eq!(certain, ["b"], "no other pod is deleted for it");
+}
+
 #[test]
 fn any_change_of_a_pod_whose_delete_was_rejected_is_urgent() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
