@@ -111,8 +111,7 @@ async fn old_revisions_are_deleted() {
         sleep(30).await;
     }
     rolled_out(&server, "v11", 1).await;
-    let revisions = server.all(&REVISIONS, NS);
-    assert_eq!(revisions.len(), 4, "the current one, the one before the last change, and two more");
+    assert_eq!(server.all(&REVISIONS, NS).len(), 4, "the current one, the one before the last change, and two more");
     let lists = server.requests(&Requests::all().verb(Verb::List).of("controllerrevisions"));
     assert!(!lists.is_empty() && lists.iter().all(|list| list.request.query("labelSelector") == "app=web"));
 }
@@ -127,7 +126,6 @@ async fn only_the_first_template_of_a_set_reaches_pods_before_it_is_stored() {
     ready(&server, "web", 3).await;
     sleep(60).await;
     rule.remove();
-    sleep(60).await;
     rolled_out(&server, "a", 3).await;
     assert_eq!(server.all(&REVISIONS, NS).len(), 1);
     let rejection = Status::forbidden(&REVISIONS, "web", "exceeded quota");

@@ -226,11 +226,7 @@ impl ApiServer {
 
     /// Whether a promise was broken, in these words. Other violations still make the test fail.
     pub fn has_broken(&self, words: &str) -> bool {
-        self.with(|state| {
-            let violations = &mut state.observers.violations;
-            let before = violations.len();
-            violations.retain(|violation| !violation.contains(words));
-            violations.len() < before
-        })
+        let is_it = |violation: &mut String| violation.contains(words);
+        self.with(|state| state.observers.violations.extract_if(.., is_it).count() > 0)
     }
 }
