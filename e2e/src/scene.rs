@@ -171,7 +171,7 @@ impl Scene {
         if self.excuses_forbidden.load(Relaxed) {
             return Ok(());
         }
-        let forbidden = Requests::of_accounts(&self.cluster.audit_log, &self.namespace)?.forbidden();
+        let forbidden = Requests::naming(&self.cluster.audit_log, &self.namespace)?.forbidden();
         ensure!(forbidden.is_empty(), "config/rbac does not allow {} requests: {forbidden:#?}", forbidden.len());
         Ok(())
     }

@@ -95,6 +95,12 @@ impl Preparation {
         !set.is_templated() || self.stored == set.revision()
     }
 
+    /// Whether the template of the spec is new to this process, or could not be stored.
+    pub fn is_new(&self, set: &Set) -> bool {
+        let has_stored_another = self.stored.is_some() && !self.is_stored(set);
+        self.unreported == set.revision() || has_stored_another || self.failure(set).is_some()
+    }
+
     /// Whether no pod of the spec's template is created now: its revision is about to change, or it is not stored and pods of the former
     /// template can be created.
     pub fn stops_creates(&self, set: &Set) -> bool {

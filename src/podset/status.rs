@@ -186,12 +186,15 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
     if let Some(failed) = failed.filter(|failed| failed.is_invalid) {
         return invalid(&failed.message);
     }
+    let Count { wanted, updated, .. } = plan.count;
+    let mut updated = format!("{updated} of {wanted} pods have the new template");
     // A rejection of a former spec does not apply to this one.
     let rejected = state.reports.rejected_create.as_ref().filter(|rejected| rejected.generation == view.set.generation);
     if let Some(mut described) = rejected.and_then(rejected_create) {
         // The rollout goes on, and has a deadline of its own.
         if plan.rollout == Rollout::InProgress && described.ready == NOT_READY {
             described.ready = ROLLING;
+            described.why += &format!("; {updated}");
         }
         return described;
     }
@@ -207,8 +210,6 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
     if let Some(message) = undeletable_because {
         return undeletable(view, plan, ready, message);
     }
-    let Count { wanted, updated, .. } = plan.count;
-    let mut updated = format!("{updated} of {wanted} pods have the new template");
     if let Some(failed) = failed {
         updated += &format!("; the rollout is on hold: {}", failed.message);
     }
@@ -430,6 +431,7 @@ mod tests {
         let status = status(&view, &plan, &refused(RejectionKind::Forbidden), testing::now());
         let reasons: Vec<&str> = status.conditions.iter().map(|held| held.reason.as_str()).collect();
         assert_eq!(reasons, [ROLLING, "Retrying", FAILED_CREATE]);
+        assert_eq!(status.conditions[0].message, "1 of 2 pods are ready: no; 1 of 2 pods have the new template");
     }
 
     #[test]

@@ -121,10 +121,9 @@ impl Requests {
         Ok(Self(entries(&read(log)?, namespace, |line| line.contains(AGENT))?))
     }
 
-    /// All requests so far of the operators with an account in this namespace, also those that name another namespace, or none.
-    pub fn of_accounts(log: &Path, namespace: &str) -> Result<Self> {
-        let account = format!("system:serviceaccount:{namespace}");
-        Ok(Self(entries(&read(log)?, "", |line| line.contains(AGENT) && line.contains(&account))?))
+    /// All requests of operators so far whose account or object is in this namespace.
+    pub fn naming(log: &Path, namespace: &str) -> Result<Self> {
+        Ok(Self(entries(&read(log)?, "", |line| line.contains(AGENT) && line.contains(namespace))?))
     }
 
     /// All requests in a part of the log. A last line that is half written is left out.

@@ -22,7 +22,7 @@ use crate::{
         pod,
         rejection::{self, BACKOFF, Rejection, RejectionKind},
         revision::Revision,
-        set_state::{FailedPreparation, SetState},
+        set_state::{FailedPreparation, Preparation, SetState},
     },
 };
 use operator_kit::{
@@ -97,7 +97,7 @@ enum Prepared {
 pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mut SetState, done: &mut Done) {
     let Ok(Wanted { revision, template: PodsLike::Template(template), .. }) = &batch.set.wanted else { return };
     let prepared = match prepare {
-        Prepare::Store => store(batch, view, *revision, template.as_deref()).await,
+        Prepare::Store => store(batch, view, *revision, template.as_deref(), &state.preparation).await,
         Prepare::DryRun => dry_run(batch, *revision, template.as_deref()).await,
     };
     let preparation = &mut state.preparation;
@@ -145,6 +145,7 @@ async fn store(
     view: &View,
     revision: Revision,
     template: Option<&PodTemplate>,
+    preparation: &Preparation,
 ) -> Result<Prepared, String> {
     let Batch { context, set, .. } = batch;
     let key = key(set, revision);
@@ -178,9 +179,13 @@ async fn store(
         Some(found) if found.revision == set.generation => Ok(Prepared::Done),
         Some(found) => {
             let is_newer = |other: &Stored<_>| other.revision > found.revision;
-            // If the status names the revision already, perhaps nothing changed back. Without the list it keeps its number.
-            let is_restored =
-                !set.is_revision_reported() || history(batch).await.is_ok_and(|stored| stored.iter().any(is_newer));
+            let is_restored = preparation.unreported == Some(revision)
+                || match history(batch).await {
+                    Ok(stored) => stored.iter().any(is_newer),
+                    Err(error) if preparation.is_new(set) => return Err(error),
+                    // Perhaps nothing changed back. Pods of this template do not wait for the number.
+                    Err(_) => false,
+                };
             if is_restored {
                 make_newest(batch, &key).await?;
                 delete_oldest(batch, view).await;

@@ -173,17 +173,16 @@ impl Input<'_> {
             let is_withheld = self.is_invalid() && plan.create.iter().any(|creation| creation.former.is_some());
             return (!has_passed && (replaces || is_withheld)).then_some(Prepare::DryRun);
         }
-        // A template that is new to this process is stored at once. One that a former leader reported is stored before pods are created or
-        // replaced, and before it can become the former one.
-        let is_new = preparation.unreported == set.revision() || preparation.stored.is_some();
+        // A new template is stored at once. One that a former leader reported is stored when pods are created or replaced, and before it can
+        // become the former one.
         let is_used = replaces || !plan.create.is_empty();
         let completes = plan.count.is_rolled_out() && !set.has_current_template();
-        (is_new || is_used || completes).then_some(Prepare::Store)
+        (preparation.is_new(set) || is_used || completes).then_some(Prepare::Store)
     }
 
     fn rollout(&self, count: Count, wanted: &Wanted) -> Rollout {
         let (set, has_old, partition) = (&self.view.set, self.old().next().is_some(), self.partition(wanted));
-        // The status may show something else than the rollout, such as a rejected create.
+        // The status may show something else than the rollout, such as an invalid template.
         let is_known = self.state.progress.as_ref().is_some_and(|progress| Some(progress.revision) == set.revision());
         // After a change back, missing pods are part of the rollout: most were deleted for the other template.
         let has_just_changed_back = set.has_current_template() && !set.is_revision_reported();
