@@ -184,7 +184,8 @@ impl FleetMetrics {
             let is_rolling = reason == conditions::ROLLING && set.is_observed();
             if !is_rolling && ([live, current, ready] != [desired; 3] || !says_converged(set)) {
                 // Prefer the time in the status, which outlives the leader. Otherwise count from when this process noticed.
-                let age = unready_since(set).map(|since| wall.duration_since(since)).unwrap_or_else(|| {
+                let since = unready_since(set).filter(|_| reason != conditions::ROLLING);
+                let age = since.map(|since| wall.duration_since(since)).unwrap_or_else(|| {
                     let since = former.get(&set.uid).copied().unwrap_or(now);
                     noticed.insert(set.uid.clone(), since);
                     now.duration_since(since)
@@ -342,12 +343,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_rollout_in_progress_does_not_count_as_unconverged() {
-        for (generation, unconverged) in [(1, 0), (2, 60)] {
+        for (generation, unconverged) in [(1, 0), (2, 30)] {
             let mut rolling = set(2, &[("Ready", "False", "RolloutInProgress", 60)]);
             rolling.status.observed_generation = Some(1);
             rolling.generation = generation;
-            let taken = figures(rolling, vec![testing::pod("a").ready(9)]).take();
-            assert_eq!((taken.unconverged.as_secs(), taken.rollout.as_secs()), (unconverged, 60));
+            let figures = figures(rolling, vec![testing::pod("a").ready(9)]);
+            let taken = figures.take();
+            assert_eq!((taken.unconverged.as_secs(), taken.rollout.as_secs()), (0, 60));
+            tokio::time::advance(Duration::from_secs(30)).await;
+            assert_eq!(figures.take().unconverged.as_secs(), unconverged);
         }
     }
 

@@ -141,7 +141,7 @@ impl Pass<'_> {
         }
         let is_unread = rules.reads_first && self.take_over.is_unread(&set, state.read_after);
         let view = View { pods: caches.pods.of(&caches.owner(&set)), set, is_unread };
-        if !view.set.is_revision_reported() {
+        if !view.is_unread && !view.set.is_revision_reported() {
             state.preparation.unreported = view.set.revision();
         }
         let is_known = |uid: &Uid| view.pods.iter().any(|seen| seen.pod.uid == *uid);

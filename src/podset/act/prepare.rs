@@ -153,24 +153,21 @@ async fn store(
     let data = Data { template };
     let build = || requests::create::<ControllerRevision>(&key.namespace, &manifest(set, &key, &data));
     let answer = context.clients.write.send(&key.namespace, build).await;
-    let code = match &answer {
-        Answer::Done(_) => {
-            delete_oldest(batch, view).await;
-            return Ok(Prepared::Done);
-        }
-        Answer::Rejected(status) => status.code,
-        _ => return Err(failure(&answer)),
-    };
+    if let Answer::Done(_) = answer {
+        delete_oldest(batch, view).await;
+        return Ok(Prepared::Done);
+    }
     if let Some(rejection) = terminating(set, &answer) {
         return Ok(Prepared::Rejected(rejection));
     }
-    // A quota or a policy (403) also rejects the create of a ControllerRevision that exists.
-    if !matches!(code, 403 | 409) {
+    if let Answer::NotLeading | Answer::Failed { may_land: false, .. } = answer {
         return Err(failure(&answer));
     }
-    let found = read(batch, revision).await.map_err(|error| if code == 409 { error } else { failure(&answer) })?;
+    // The create of a ControllerRevision that exists can also fail because of a quota, a policy or a webhook.
+    let exists = matches!(&answer, Answer::Rejected(status) if status.code == 409);
+    let found = read(batch, revision).await.map_err(|error| if exists { error } else { failure(&answer) })?;
     match found {
-        None if code == 409 => Err("a ControllerRevision was deleted at the same moment".to_owned()),
+        None if exists => Err("a ControllerRevision was deleted at the same moment".to_owned()),
         None => Err(failure(&answer)),
         Some(found) if found.is_of_predecessor(set) => {
             Err("the ControllerRevision of a deleted set of this name still exists".to_owned())
@@ -235,6 +232,8 @@ async fn make_newest(batch: Batch<'_>, key: &ObjectKey) -> Result<(), String> {
     let build = || requests::merge::<ControllerRevision>(key, &patch);
     match context.clients.write.send(&key.namespace, build).await {
         Answer::Done(_) => Ok(()),
+        // A policy does not stop a change back. Only the history keeps the former order.
+        Answer::Rejected(status) if status.code == 403 => Ok(()),
         answer => Err(failure(&answer)),
     }
 }

@@ -177,7 +177,10 @@ impl Input<'_> {
         // become the former one.
         let is_used = replaces || !plan.create.is_empty();
         let completes = plan.count.is_rolled_out() && !set.has_current_template();
-        (preparation.is_new(set) || is_used || completes).then_some(Prepare::Store)
+        // With OnDelete, pods are created even if their template cannot be stored.
+        let may_have_pods =
+            wanted.update.max_unavailable.is_none() && plan.count.updated > 0 && !set.has_current_template();
+        (preparation.is_new(set) || is_used || completes || may_have_pods).then_some(Prepare::Store)
     }
 
     fn rollout(&self, count: Count, wanted: &Wanted) -> Rollout {

@@ -25,13 +25,13 @@ async fn if_the_former_template_is_not_stored_or_unreadable_the_newest_is_used()
     }
 }
 
-/// A quota also rejects the create of a ControllerRevision that exists.
+/// A policy also rejects the create of a ControllerRevision that exists.
 #[tokio::test(start_paused = true)]
-async fn a_quota_does_not_stop_a_change_back_to_a_stored_template() {
+async fn a_policy_does_not_stop_a_change_back_to_a_stored_template() {
     let (server, operator) = running(3, json!({})).await;
     changed_to(&server, "broken", 60, "a a broken").await;
-    let rejection = Status::forbidden(&REVISIONS, "web", "exceeded quota");
-    server.fault(Requests::creates("controllerrevisions"), Fault::Refuse(rejection));
+    let rejection = Status::forbidden(&REVISIONS, "web", "the history is frozen");
+    server.fault(Requests::mutating().of("controllerrevisions"), Fault::Refuse(rejection));
     operator.end().await;
     let _operator = Operator::leader(&server, "b", Rules::default());
     change_template(&server, "a");
@@ -64,9 +64,8 @@ async fn a_former_template_without_a_grace_period_is_not_used_if_the_set_waits_f
     graceless["spec"]["terminationGracePeriodSeconds"] = json!(0);
     change(&server, json!({ "template": graceless }));
     sleep(60).await;
-    let update = json!({ "rollingUpdate": { "partition": 1 } });
-    let policy = "TerminationComplete";
-    change(&server, json!({ "template": template("b"), "podReplacementPolicy": policy, "updateStrategy": update }));
+    change(&server, json!({ "template": template("b"), "podReplacementPolicy": "TerminationComplete" }));
+    change(&server, partition(1));
     server.wait_until(|s| versions(s) == "a b", seconds(60)).await;
     delete_one(&server, "a");
     sleep(60).await;
@@ -124,7 +123,6 @@ async fn only_the_first_template_of_a_set_reaches_pods_before_it_is_stored() {
     let spec = json!({ "replicas": 3, "template": template("a") });
     server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
     ready(&server, "web", 3).await;
-    sleep(60).await;
     rule.remove();
     rolled_out(&server, "a", 3).await;
     assert_eq!(server.all(&REVISIONS, NS).len(), 1);
@@ -173,7 +171,7 @@ async fn a_template_that_is_restored_becomes_the_newest_revision() {
     let (server, operator) = running(2, json!({})).await;
     change_template(&server, "b");
     rolled_out(&server, "b", 2).await;
-    let unstored = server.fault(Requests::creates("controllerrevisions"), Fault::Refuse(Status::of_code(500)));
+    let unstored = server.fault(Requests::mutating().of("controllerrevisions"), Fault::Refuse(Status::of_code(500)));
     change_template(&server, "a");
     sleep(5).await;
     drop(operator);

@@ -43,7 +43,7 @@ pub(super) struct ListMeta {
 }
 
 /// Reads a whole collection, page by page. Returns the objects that `keep` accepts, all as of the returned version. A page with too many
-/// bytes is requested again with fewer objects.
+/// bytes, and a later page that takes too long, is requested again with fewer objects.
 pub async fn list<T: Watched>(
     reader: &Reader,
     source: &Source,
@@ -51,13 +51,19 @@ pub async fn list<T: Watched>(
 ) -> Result<(Vec<T>, u64), ReadError> {
     let label_selector = source.labels.clone();
     let mut params = ListParams { label_selector, ..ListParams::default() };
-    let mut limit = FIRST_PAGE;
+    let (mut limit, mut most) = (FIRST_PAGE, MAX_PAGE);
     let mut all = Vec::new();
     loop {
         params.limit = Some(limit);
         let (page, bytes): (List<T>, usize) = match read_page(reader, source, &params).await {
             Err(ReadError::TooLarge(_)) => {
                 limit = (limit / STEP).max(1);
+                continue;
+            }
+            // The connection is slow, so the other pages stay small.
+            Err(ReadError::Timeout(_)) if params.continue_token.is_some() && limit > 1 => {
+                most = (limit / STEP).max(1);
+                limit = most;
                 continue;
             }
             page => page?,
@@ -67,7 +73,7 @@ pub async fn list<T: Watched>(
             return Ok((all, version(&page.metadata.resource_version)));
         }
         params.continue_token = Some(page.metadata.next);
-        limit = next_limit(limit, bytes);
+        limit = next_limit(limit, bytes).min(most);
     }
 }
 
@@ -103,7 +109,7 @@ pub(super) fn next_limit(limit: u32, bytes: usize) -> u32 {
 fn is_transient(error: &ReadError) -> bool {
     match error {
         ReadError::Api(kube::Error::Api(status)) => status.code == 429 || status.code >= 500,
-        ReadError::Api(kube::Error::SerdeError(_)) | ReadError::TooLarge(_) => false,
+        ReadError::Api(kube::Error::SerdeError(_)) | ReadError::TooLarge(_) | ReadError::Timeout(_) => false,
         _ => true,
     }
 }

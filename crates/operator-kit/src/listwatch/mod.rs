@@ -84,21 +84,20 @@ where
             }
             match end {
                 Ok(()) if version > before => {}
-                Ok(()) => {
-                    let ends_at_once = backoff.wait > BACKOFF.0;
-                    backoff.wait_quietly(&ReadError::Idle).await;
-                    if ends_at_once && is_late(progressed) {
-                        break;
-                    }
-                }
                 Err(error) if is_gone(&error) => {
                     backoff.wait_to_relist(&error).await;
                     break;
                 }
-                Err(error) if is_disconnected(&error) => backoff.wait_quietly(&error).await,
-                Err(error) => {
+                Err(error) if !is_disconnected(&error) => {
                     backoff.wait(&error).await;
                     if is_late(progressed) {
+                        break;
+                    }
+                }
+                end => {
+                    let ends_at_once = backoff.wait > BACKOFF.0;
+                    backoff.wait_quietly(&end.err().unwrap_or(ReadError::Idle)).await;
+                    if ends_at_once && is_late(progressed) {
                         break;
                     }
                 }

@@ -177,6 +177,12 @@ async fn rejected_watches_are_followed_by_a_list() {
     assert_eq!(asked.lists, [0, 1505, 3005]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn watches_that_always_break_immediately_are_followed_by_a_list() {
+    let asked = asked(400, |_| (200, "", 1)).await;
+    assert_eq!(asked.lists.len(), 3, "{asked:?}");
+}
+
 /// As behind a proxy that passes on no stream.
 #[tokio::test(start_paused = true)]
 async fn watches_that_always_end_immediately_are_followed_by_a_list() {
@@ -250,8 +256,13 @@ fn versions_are_numbers() {
     assert_eq!(meta::version(""), 0);
 }
 
-/// Lists things of these sizes. Returns the limit and offset of each request, and the versions of the listed things.
 async fn listed(sizes: &[usize]) -> (Vec<(usize, usize)>, Vec<u64>) {
+    listed_slowly(sizes, Duration::ZERO).await
+}
+
+/// Lists things of these sizes, each of which takes `each`. Returns the limit and offset of each request, and the versions of the listed
+/// things.
+async fn listed_slowly(sizes: &[usize], each: Duration) -> (Vec<(usize, usize)>, Vec<u64>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let (noted, sizes) = (Arc::clone(&asked), sizes.to_vec());
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -267,7 +278,10 @@ async fn listed(sizes: &[usize]) -> (Vec<(usize, usize)>, Vec<u64>) {
         // In pieces, as from a connection.
         let pieces: Vec<_> =
             text.as_bytes().chunks(100_000).map(|piece| Ok(Frame::data(piece.to_vec().into()))).collect();
-        async move { Ok::<_, BoxError>(Response::new(StreamBody::new(stream::iter::<Vec<Result<_, BoxError>>>(pieces)))) }
+        async move {
+            tokio::time::sleep(each * u32::try_from(to - from)?).await;
+            Ok::<_, BoxError>(Response::new(StreamBody::new(stream::iter::<Vec<Result<_, BoxError>>>(pieces))))
+        }
     });
     let path = "/things".to_owned();
     let source = Source { what: "things", path, labels: None, metadata_only: false, is_stale };
@@ -292,6 +306,13 @@ async fn a_page_with_too_many_bytes_is_retried_with_fewer_objects() {
     let (asked, things) = listed(&[1_000_000; 8]).await;
     assert_eq!(asked, [(100, 0), (25, 0), (6, 0), (1, 0), (2, 1), (2, 3), (2, 5), (2, 7)]);
     assert_eq!(things, (0..8).collect::<Vec<u64>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_page_that_takes_too_long_is_retried_with_fewer_objects() {
+    let (asked, things) = listed_slowly(&[100; 350], Duration::from_millis(80)).await;
+    assert_eq!(asked, [(100, 0), (400, 100), (100, 100), (100, 200), (100, 300)]);
+    assert_eq!(things, (0..350).collect::<Vec<u64>>());
 }
 
 #[tokio::test]

@@ -29,8 +29,8 @@ impl Pods {
         }
         for pod in items {
             let is_watched = self.is_watched(&pod);
-            // A pod of this name ended lately: perhaps this one, while the list was read. Without the label, the watch does not tell.
-            let may_be_over = !pod.is_labelled && self.index.get(&pod.uid).is_none() && self.is_resting(&pod.key, now);
+            // Perhaps it ended while the list was read. Without the label, the watch does not tell.
+            let may_be_over = !pod.is_labelled && self.index.get(&pod.uid).is_none();
             let uid = pod.uid.clone();
             self.upsert(pod, false, now);
             if !is_watched && let Some(seen) = self.index.get_mut(&uid) {
