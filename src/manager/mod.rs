@@ -34,7 +34,7 @@ use crate::{
 };
 use leadership::{Candidate, ConnectError, KubeLeaderElection, LeaderState, Leadership, env::Env};
 use operator_kit::{
-    client::{self, Clients, Purpose},
+    client::{self, Clients},
     health::Health,
     runner::Context,
     server::{ServeError, Servers},
@@ -165,7 +165,7 @@ impl Manager {
         let leadership = leader_state.as_ref().map_or_else(|| Leadership::always(env.clone()), LeaderState::leadership);
         let user_timeout = timing.user_timeout();
         let requests = metrics.requests();
-        let without_leadership = || client::connect(&config, Purpose::WithoutLeadership { user_timeout }, &requests);
+        let without_leadership = || client::connect(&config, Some(user_timeout), &requests);
         let clients = Clients::connect(&config, leadership.clone(), user_timeout, &requests)?;
         let runtime_check = health.watch_runtime(MAIN_RUNTIME);
         let stop_servers = CancellationToken::new();
