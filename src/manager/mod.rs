@@ -84,7 +84,8 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Run(arguments) => run_on_threads(&arguments),
     };
     ExitCode::from(code.unwrap_or_else(|error| {
-        eprintln!("podset-operator: {error}");
+        // `eprintln!` panics if nothing can be written.
+        let _ = writeln!(io::stderr(), "podset-operator: {error}");
         FATAL
     }))
 }
