@@ -204,7 +204,7 @@ mod tests {
             ("--leader-elect", "maybe", "true, false"),
             ("--leader-elect-lease-duration", "15", "as in 15s"),
             ("--leader-elect-renew-deadline", "500ms", "whole seconds"),
-            ("--leader-elect-retry-period", "0s", "longer than 0"),
+            ("--leader-elect-retry-period", "0s", "at least 1s"),
             ("--leader-elect-lease-duration", "10s", "must be longer than the renew deadline (10s)"),
             ("--leader-elect-lease-duration", "10s", "and --leader-elect-renew-deadline"),
             ("--leader-elect-retry-period", "9s", "give a longer deadline or a shorter period"),

@@ -34,7 +34,7 @@ use crate::{
 };
 use leadership::{Candidate, ConnectError, KubeLeaderElection, LeaderState, Leadership, env::Env};
 use operator_kit::{
-    client::{self, Clients, Purpose},
+    client::{self, Clients},
     health::Health,
     runner::Context,
     server::{ServeError, Servers},
@@ -84,7 +84,8 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Run(arguments) => run_on_threads(&arguments),
     };
     ExitCode::from(code.unwrap_or_else(|error| {
-        eprintln!("podset-operator: {error}");
+        // `eprintln!` panics if nothing can be written.
+        let _ = writeln!(io::stderr(), "podset-operator: {error}");
         FATAL
     }))
 }
@@ -165,7 +166,7 @@ impl Manager {
         let leadership = leader_state.as_ref().map_or_else(|| Leadership::always(env.clone()), LeaderState::leadership);
         let user_timeout = timing.user_timeout();
         let requests = metrics.requests();
-        let without_leadership = || client::connect(&config, Purpose::WithoutLeadership { user_timeout }, &requests);
+        let without_leadership = || client::connect(&config, Some(user_timeout), &requests);
         let clients = Clients::connect(&config, leadership.clone(), user_timeout, &requests)?;
         let runtime_check = health.watch_runtime(MAIN_RUNTIME);
         let stop_servers = CancellationToken::new();

@@ -112,3 +112,13 @@ async fn commands_print_the_version_and_the_crds() {
     assert_eq!(all.matches("\nkind: CustomResourceDefinition\n").count(), crds().len());
     assert_eq!(output("crd").await, all);
 }
+
+#[tokio::test]
+async fn a_full_disk_does_not_change_the_exit_code() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for (flags, expected) in [(&["crd"][..], 1), (&["--kubeconfig=/nowhere"], 2), (&["--typo"], 2)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_podset-operator"));
+        command.args(flags).env_clear().stdin(Stdio::null()).stdout(full()).stderr(full());
+        assert_eq!(command.status().await.unwrap().code(), Some(expected), "{flags:?}");
+    }
+}

@@ -12,29 +12,24 @@ pub fn doubled(former: Option<SignedDuration>, (first, longest): Waits) -> Signe
     former.map_or(first, |wait| wait.saturating_mul(2).min(longest))
 }
 
-/// Consecutive failures; none at first. Most objects have none, so they take the space of a pointer.
+/// Consecutive failures; none at first.
 #[derive(Clone, Debug, Default)]
-pub struct Failures(Option<Box<Last>>);
-
-/// The last failure.
-#[derive(Clone, Debug, Default)]
-struct Last {
-    wait: SignedDuration,
+pub struct Failures {
+    wait: Option<SignedDuration>,
     logged: LogOnce,
 }
 
 impl Failures {
     /// Counts a failure. Returns the wait, without jitter, and whether the error differs from the last one.
     pub fn note(&mut self, error: &str, waits: Waits) -> (SignedDuration, bool) {
-        let wait = doubled(self.wait(), waits);
-        let last = self.0.get_or_insert_default();
-        last.wait = wait;
-        (wait, last.logged.note(error))
+        let wait = doubled(self.wait, waits);
+        self.wait = Some(wait);
+        (wait, self.logged.note(error))
     }
 
     /// The wait after the last failure, without jitter; `None` if there is none.
     pub fn wait(&self) -> Option<SignedDuration> {
-        self.0.as_ref().map(|last| last.wait)
+        self.wait
     }
 }
 

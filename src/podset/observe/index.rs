@@ -120,10 +120,16 @@ impl PodIndex {
             }
         }
     }
+}
 
-    /// The numbers of UIDs, of owners and of names.
-    #[cfg(test)]
-    pub fn sizes(&self) -> (usize, usize, usize) {
-        (self.by_uid.len(), self.by_owner.len(), self.by_name.len())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl PodIndex {
+        /// The numbers of UIDs, of owners and of names.
+        pub fn sizes(&self) -> (usize, usize, usize) {
+            (self.by_uid.len(), self.by_owner.len(), self.by_name.len())
+        }
     }
 }

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use http::{HeaderValue, Method, Request, Response, Uri, header::USER_AGENT};
+use http::{HeaderValue, Response, Uri, header::USER_AGENT};
 use http_body_util::Full;
 use hyper_util::client::proxy::matcher::Matcher;
-use kube::{Client, Config, client::Body, config::ExecInteractiveMode};
+use kube::{Client, Config, config::ExecInteractiveMode};
 use leadership::{
     ConnectError,
     connect::{self, gated, ungated},
     promise::Rules,
 };
-use tower::{BoxError, ServiceBuilder, ServiceExt, filter::FilterLayer};
+use tower::{BoxError, ServiceExt};
 
 use super::counted::counted;
 use crate::{budget::Budget, telemetry::metrics::Requests, text::place};
@@ -19,38 +19,41 @@ use crate::{budget::Budget, telemetry::metrics::Requests, text::place};
 /// The user agent of every request.
 pub const AGENT: &str = concat!("podset-operator/", env!("CARGO_PKG_VERSION"));
 
-/// The purpose of a client.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Purpose {
-    /// Reads. The client refuses to send a write.
-    Read,
-    /// Writes of the leader. The gate of the connection checks each request. A connection breaks if its bytes are not acknowledged in time.
-    Write {
-        /// TCP_USER_TIMEOUT, counted from the first retransmission.
-        user_timeout: Duration,
-    },
-    /// Writes that need no leadership: the Lease, and the reviews of tokens for metrics and the log level.
-    WithoutLeadership {
-        /// As for [`Purpose::Write`].
-        user_timeout: Duration,
-    },
-}
-
-impl Purpose {
-    fn user_timeout(self) -> Option<Duration> {
-        match self {
-            Purpose::Read => None,
-            Purpose::Write { user_timeout } | Purpose::WithoutLeadership { user_timeout } => Some(user_timeout),
-        }
-    }
-}
-
-/// Makes a client with its own connections. Its requests are counted.
+/// Makes a client with its own connections, for requests that need no leadership. Its requests are counted. With `user_timeout`, a connection
+/// breaks this long after the first retransmission of bytes that are not acknowledged (TCP_USER_TIMEOUT).
 ///
 /// # Errors
 ///
 /// If the configuration's credentials, certificates or proxy cannot be used.
-pub fn connect(config: &Config, purpose: Purpose, requests: &Requests) -> Result<Client, ConnectError> {
+pub fn connect(config: &Config, user_timeout: Option<Duration>, requests: &Requests) -> Result<Client, ConnectError> {
+    let config = prepared(config, requests);
+    let connections = ungated(&config, connect::connector(&config, user_timeout)?)?;
+    connect::client(&config, counted(connections, requests.clone()))
+}
+
+/// Makes a client like [`connect()`], for the writes of the leader. The gate of its connections checks each request.
+///
+/// # Errors
+///
+/// As [`connect()`].
+pub fn connect_gated(config: &Config, user_timeout: Duration, requests: &Requests) -> Result<Client, ConnectError> {
+    let config = prepared(config, requests);
+    let connections = gated(&config, connect::connector(&config, Some(user_timeout))?, Rules::default().may_leave)?;
+    // Bounds the memory for answers: the API server answers a status write with the whole object.
+    let budget = Budget::default();
+    let bounded = connections.and_then(move |answer: Response<_>| {
+        let budget = budget.clone();
+        async move {
+            let (head, body) = answer.into_parts();
+            let (body, _room) = budget.collect(body, usize::MAX).await?;
+            Ok::<_, BoxError>(Response::from_parts(head, Full::new(body)))
+        }
+    });
+    connect::client(&config, counted(bounded, requests.clone()))
+}
+
+/// The configuration with the user agent, and with a proxy only if one is to be used. Tells `requests` the host.
+fn prepared(config: &Config, requests: &Requests) -> Config {
     let mut config = config.clone();
     if let Some(exec) = &mut config.auth_info.exec {
         // Otherwise kube does not capture the plugin's standard error, which would then reach the log.
@@ -62,39 +65,7 @@ pub fn connect(config: &Config, purpose: Purpose, requests: &Requests) -> Result
     config.proxy_url = config.proxy_url.filter(|proxy| {
         !is_from_environment(proxy, variable) || !bypasses_proxy(&config.cluster_url, &no_proxy(variable))
     });
-    let connector = connect::connector(&config, purpose.user_timeout())?;
-    match purpose {
-        Purpose::Read => {
-            let connections = ungated(&config, connector)?;
-            let rejecting = ServiceBuilder::new().layer(FilterLayer::new(reject_writes)).service(connections);
-            connect::client(&config, counted(rejecting, requests.clone()))
-        }
-        Purpose::WithoutLeadership { .. } => {
-            connect::client(&config, counted(ungated(&config, connector)?, requests.clone()))
-        }
-        Purpose::Write { .. } => {
-            let connections = gated(&config, connector, Rules::default().may_leave)?;
-            // Bounds the memory for answers: the API server answers a status write with the whole object.
-            let budget = Budget::default();
-            let bounded = connections.and_then(move |answer: Response<_>| {
-                let budget = budget.clone();
-                async move {
-                    let (head, body) = answer.into_parts();
-                    let (body, _room) = budget.collect(body, usize::MAX).await?;
-                    Ok::<_, BoxError>(Response::from_parts(head, Full::new(body)))
-                }
-            });
-            connect::client(&config, counted(bounded, requests.clone()))
-        }
-    }
-}
-
-/// Rejects requests that may change something.
-fn reject_writes(request: Request<Body>) -> Result<Request<Body>, BoxError> {
-    if matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Ok(request);
-    }
-    Err(format!("the read-only client refuses to send {} {}", request.method(), request.uri().path()).into())
+    config
 }
 
 /// Whether this proxy comes from the environment. `NO_PROXY` does not apply to a proxy of the kubeconfig.
@@ -130,6 +101,8 @@ pub fn host_and_port(url: &Uri) -> (&str, u16) {
 mod tests {
     use std::net::SocketAddr;
 
+    use http::Request;
+    use kube::client::Body;
     use tokio::io::AsyncReadExt;
 
     use super::*;
@@ -167,7 +140,7 @@ mod tests {
         let mut config = Config::new("https://api.example.com:6443".parse().unwrap());
         config.proxy_url = Some(url(listener.local_addr().unwrap()).parse().unwrap());
         let metrics = crate::telemetry::metrics::Metrics::new(leadership::env::testing::virtual_env());
-        let client = connect(&config, Purpose::Read, &metrics.requests()).unwrap();
+        let client = connect(&config, None, &metrics.requests()).unwrap();
         let request = tokio::spawn(async move { client.send(Request::new(Body::empty())).await });
         let mut head = vec![0; 1024];
         let read = listener.accept().await.unwrap().0.read(&mut head).await.unwrap();
@@ -214,19 +187,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_for_writes_have_a_tcp_user_timeout() {
+    async fn connections_have_the_tcp_user_timeout_that_is_given() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let user_timeout = Duration::from_millis(1500);
-        for (purpose, expected) in [
-            (Purpose::Read, None),
-            (Purpose::Write { user_timeout }, Some(user_timeout)),
-            (Purpose::WithoutLeadership { user_timeout }, Some(user_timeout)),
-        ] {
-            let connector = connect::connector(&Config::new(to.clone()), purpose.user_timeout()).unwrap();
+        for user_timeout in [None, Some(Duration::from_millis(1500))] {
+            let connector = connect::connector(&Config::new(to.clone()), user_timeout).unwrap();
             let stream = connector.oneshot(to.clone()).await.unwrap();
             let socket = socket2::SockRef::from(stream.inner());
-            assert_eq!(socket.tcp_user_timeout().unwrap(), expected, "{purpose:?}");
+            assert_eq!(socket.tcp_user_timeout().unwrap(), user_timeout);
         }
     }
 
@@ -235,23 +203,10 @@ mod tests {
         use crate::telemetry::metrics::{Format, Metrics};
         let metrics = Metrics::new(leadership::env::testing::virtual_env());
         let config = Config::new("http://127.0.0.1:1".parse().unwrap());
-        let client = connect(&config, Purpose::Read, &metrics.requests()).unwrap();
+        let client = connect(&config, None, &metrics.requests()).unwrap();
         client.send(Request::get("/api").body(Body::empty()).unwrap()).await.expect_err("no server listens");
         let text = metrics.text(Format::OpenMetrics).unwrap();
         let counted = r#"rest_client_requests_total{code="<error>",method="GET",host="127.0.0.1:1"} 1"#;
         assert!(text.contains(counted), "{text}");
-    }
-
-    #[tokio::test]
-    async fn the_read_only_client_refuses_to_send_writes() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let to: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let metrics = crate::telemetry::metrics::Metrics::new(leadership::env::testing::virtual_env());
-        let client = connect(&Config::new(to), Purpose::Read, &metrics.requests()).unwrap();
-        let request = Request::post("/api/v1/namespaces/a/pods").body(Body::empty()).unwrap();
-        let refused = client.send(request).await.expect_err("it only reads").to_string();
-        assert!(refused.contains("the read-only client refuses to send POST /api/v1/namespaces/a/pods"), "{refused}");
-        let accepted = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
-        assert!(accepted.is_err(), "it did not even connect");
     }
 }

@@ -1,7 +1,7 @@
 //! The clients of the API server. No layer repeats a request.
 //!
-//! [`Reader`] and [`Writer`] have separate connections, and the reader refuses to send a write. Writes that need no leadership have a third
-//! client ([`Purpose`]).
+//! [`Reader`] and [`Writer`] have separate connections, and the reader refuses to send a write. Writes that need no leadership, which are the
+//! Lease and the reviews of tokens for metrics and the log level, have clients of their own ([`connect()`]).
 
 mod connect;
 mod counted;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use kube::Config;
 
 pub use self::{
-    connect::{AGENT, Purpose, connect},
+    connect::{AGENT, connect},
     reader::{ReadError, Reader, response_error, status, with_version},
     writer::{Answer, WRITES_OF_A_NAMESPACE, Writer},
 };
@@ -42,8 +42,8 @@ impl Clients {
         user_timeout: Duration,
         requests: &Requests,
     ) -> Result<Self, ConnectError> {
-        let read = connect(config, Purpose::Read, requests)?;
-        let write = connect(config, Purpose::Write { user_timeout }, requests)?;
+        let read = connect(config, None, requests)?;
+        let write = connect::connect_gated(config, user_timeout, requests)?;
         let url = &config.cluster_url;
         Ok(Clients { read: Reader::new(read, url), write: Writer::new(write, url, leadership) })
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{Request, StatusCode, Uri};
+use http::{Method, Request, StatusCode, Uri};
 use kube::{Client, Resource, client::Body, core::Status};
 use serde::de::DeserializeOwned;
 
@@ -136,8 +136,12 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// If the API server is not reached, or returns an error.
+    /// If the API server is not reached, or returns an error; also if the request may change something.
     pub async fn ask(&self, request: Request<Vec<u8>>) -> kube::Result<Body> {
+        if request.method() != Method::GET {
+            let refusal = format!("the reader refuses to send {} {}", request.method(), request.uri().path());
+            return Err(kube::Error::Service(refusal.into()));
+        }
         let (head, body) = self.client.send(request.map(Body::from)).await?.into_parts();
         if head.status.is_success() {
             return Ok(body);
@@ -154,6 +158,7 @@ mod tests {
     use k8s_openapi::api::core::v1::Pod;
     use serde::Deserialize;
     use serde_json::json;
+    use tower::BoxError;
 
     use super::*;
     use crate::meta::Meta;
@@ -206,6 +211,20 @@ mod tests {
             read(200, body).await.expect_err(body);
         }
         assert!(read(200, r#"{"metadata": {"name": "web-1", "resourceVersion": "7"}}"#).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_write_is_not_sent() {
+        let service = tower::service_fn(async |request: Request<Body>| -> Result<Response<Body>, BoxError> {
+            panic!("{request:?} was sent")
+        });
+        let reader = Reader::new(Client::new(service, "default"), &Uri::default());
+        for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            let request = Request::builder().method(&method).uri("/api/v1/namespaces/a/pods").body(Vec::new()).unwrap();
+            let refusal = reader.ask(request).await.expect_err("it only reads").to_string();
+            let expected = format!("the reader refuses to send {method} /api/v1/namespaces/a/pods");
+            assert!(refusal.contains(&expected), "{refusal}");
+        }
     }
 
     #[tokio::test]

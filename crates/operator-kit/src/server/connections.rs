@@ -1,7 +1,7 @@
 //! Serves a bounded number of connections, each for one request and a bounded time.
 //!
-//! If all places are taken, a new connection closes the oldest one, so slow clients cannot block new ones. TLS handshakes have their own
-//! places, and the interval between two connections bounds their cost. axum-server has no such limits, so this uses hyper.
+//! If too many are open, a new connection closes the oldest one, so slow clients cannot block new ones. The interval between two connections
+//! bounds the cost of TLS handshakes. axum-server has no such limits, so this uses hyper.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -26,10 +26,6 @@ use tracing::debug;
 /// How many connections are open at once; one more closes the oldest. A response takes milliseconds, so a probe is never the oldest.
 const MAX_CONNECTIONS: usize = 128;
 
-/// How many TLS handshakes run at once; one more ends the oldest. The interval of the metrics, 20 ms, gives each 16 × 20 ms, however many
-/// clients never finish theirs.
-const MAX_HANDSHAKES: usize = 16;
-
 /// How long a connection may be open, from when it is accepted, or from the end of its TLS handshake.
 const LIFETIME: Duration = Duration::from_secs(30);
 
@@ -43,36 +39,6 @@ const MAX_HEADER_BYTES: usize = 64 * 1024;
 /// How long open connections may take to finish when the server ends.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A bounded number of tasks. One more ends the oldest.
-struct Places<T> {
-    limit: usize,
-    tasks: JoinSet<T>,
-    by_age: VecDeque<AbortHandle>,
-}
-
-impl<T: Send + 'static> Places<T> {
-    fn new(limit: usize) -> Self {
-        Places { limit, tasks: JoinSet::new(), by_age: VecDeque::new() }
-    }
-
-    fn spawn(&mut self, task: impl Future<Output = T> + Send + 'static) {
-        if self.by_age.len() >= self.limit
-            && let Some(oldest) = self.by_age.pop_front()
-        {
-            debug!("too many connections: the oldest is closed");
-            oldest.abort();
-        }
-        self.by_age.push_back(self.tasks.spawn(task));
-    }
-
-    /// Waits for the next task to end. Returns its result, or `Some(None)` if it was aborted; `None` if no task runs.
-    async fn next(&mut self) -> Option<Option<T>> {
-        let end = self.tasks.join_next().await?;
-        self.by_age.retain(|task| !task.is_finished());
-        Some(end.ok())
-    }
-}
-
 /// Serves until `stop`, and then finishes open connections. At least `interval` passes between two connections; the others wait in the
 /// listen queue.
 pub async fn serve(
@@ -82,26 +48,31 @@ pub async fn serve(
     interval: Duration,
     stop: CancellationToken,
 ) {
-    let (mut handshakes, mut open) = (Places::new(MAX_HANDSHAKES), Places::new(MAX_CONNECTIONS));
+    let (mut open, mut by_age) = (JoinSet::new(), VecDeque::<AbortHandle>::new());
     let (ending, mut next) = (GracefulShutdown::new(), Instant::now());
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(handshake) = handshakes.next() => if let Some(Some(stream)) = handshake {
-                open.spawn(exchange(stream, router.clone(), ending.watcher()));
-            },
-            Some(_) = open.next() => {}
+            Some(_) = open.join_next() => by_age.retain(|connection| !connection.is_finished()),
             (stream, _) = async { sleep_until(next).await; Listener::accept(&mut listener).await } => {
                 next = Instant::now() + interval;
-                match &tls {
-                    None => open.spawn(exchange(stream, router.clone(), ending.watcher())),
-                    Some(tls) => handshakes.spawn(handshake(stream, tls.borrow().clone().into())),
+                if by_age.len() >= MAX_CONNECTIONS && let Some(oldest) = by_age.pop_front() {
+                    debug!("too many connections: the oldest is closed");
+                    oldest.abort();
                 }
+                let (router, watcher, stop) = (router.clone(), ending.watcher(), stop.clone());
+                let tls = tls.as_ref().map(|tls| TlsAcceptor::from(tls.borrow().clone()));
+                by_age.push_back(open.spawn(async move {
+                    let Some(tls) = tls else { return exchange(stream, router, watcher).await };
+                    if let Some(Some(stream)) = stop.run_until_cancelled(handshake(stream, tls)).await {
+                        exchange(stream, router, watcher).await;
+                    }
+                }));
             }
         }
     }
-    drop((listener, handshakes));
+    drop(listener);
     if timeout(GRACE, ending.shutdown()).await.is_err() {
         debug!("closing connections that took too long to finish");
     }
@@ -273,12 +244,14 @@ mod tests {
         let server = tokio::spawn(serve(listener, Some(watch::channel(tls).1), router(), Duration::ZERO, stop.clone()));
         let start = Instant::now();
         let mut silent = Vec::new();
-        for _ in 0..=MAX_HANDSHAKES {
+        for _ in 0..=MAX_CONNECTIONS {
             silent.push(TcpStream::connect(address).await.unwrap());
         }
         assert_eq!(silent[0].read(&mut [0]).await.unwrap(), 0, "the oldest gives way");
         assert!(start.elapsed() < HANDSHAKE_TIMEOUT, "{:?}", start.elapsed());
+        let stopped = Instant::now();
         stop.cancel();
         server.await.unwrap();
+        assert!(stopped.elapsed() < GRACE, "a handshake does not delay the end: {:?}", stopped.elapsed());
     }
 }

@@ -146,13 +146,6 @@ impl Servers {
         self.tasks.join_all().await;
         self.stop.cancelled().await;
     }
-
-    /// Ends both servers.
-    #[cfg(test)]
-    pub async fn end(self) {
-        self.stop.cancel();
-        self.run().await;
-    }
 }
 
 #[cfg(test)]

@@ -52,6 +52,14 @@ fn level() -> Level {
     Level::new(&Directives("info".to_owned())).0
 }
 
+impl Servers {
+    /// Ends both servers.
+    async fn end(self) {
+        self.stop.cancel();
+        self.run().await;
+    }
+}
+
 async fn started(options: Options) -> Result<(Servers, Health), ServeError> {
     let env = leadership::env::testing::virtual_env();
     let health = Health::new(env.clone());

@@ -13,100 +13,85 @@ use tokio_rustls::rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::log_once::LogOnce;
 
 /// How often the files are read. A kubelet updates a mounted Secret about once a minute.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
-#[derive(Debug, PartialEq)]
-struct Pair {
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-}
-
-impl Pair {
-    /// Reads the files of a Secret of type kubernetes.io/tls. Returns also the configuration that serves them.
-    fn read(folder: &Path) -> Result<(Self, Arc<ServerConfig>), String> {
-        let unusable = |path: &Path, error| {
-            let path = path.display();
-            format!(
-                "--metrics-cert-path: cannot use {path}: {error}; give a folder with tls.crt and tls.key in PEM format"
-            )
-        };
-        let path = folder.join("tls.crt");
-        let chain = CertificateDer::pem_file_iter(&path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let chain = match chain {
-            Ok(chain) if chain.is_empty() => Err(pem::Error::NoItemsFound),
-            chain => chain,
-        };
-        let chain = chain.map_err(|error| unusable(&path, error))?;
-        let path = folder.join("tls.key");
-        let key = PrivateKeyDer::from_pem_file(&path).map_err(|error| unusable(&path, error))?;
-        let pair = Pair { chain, key };
-        let config = pair.config().map_err(|error| {
-            let folder = folder.display();
-            format!("--metrics-cert-path: tls.crt and tls.key in {folder} cannot be used together: {error}")
-        })?;
-        Ok((pair, config))
-    }
-
-    fn self_signed() -> Result<Self, rcgen::Error> {
-        let names = ["podset-operator", "localhost", "127.0.0.1", "::1"].map(str::to_owned);
-        let mut made = rcgen::CertificateParams::new(names)?;
-        made.distinguished_name.push(rcgen::DnType::CommonName, "podset-operator");
-        let key = rcgen::KeyPair::generate()?;
-        let chain = vec![made.self_signed(&key)?.der().clone()];
-        Ok(Pair { chain, key: key.into() })
-    }
-
-    fn config(&self) -> Result<Arc<ServerConfig>, rustls::Error> {
-        let provider = Arc::new(ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-        let mut config = config.with_no_client_auth().with_single_cert(self.chain.clone(), self.key.clone_key())?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
-    }
+/// Reads the files of a Secret of type kubernetes.io/tls.
+fn read(folder: &Path) -> Result<Arc<ServerConfig>, String> {
+    let unusable = |path: &Path, error| {
+        let path = path.display();
+        format!("--metrics-cert-path: cannot use {path}: {error}; give a folder with tls.crt and tls.key in PEM format")
+    };
+    let path = folder.join("tls.crt");
+    let chain = CertificateDer::pem_file_iter(&path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let chain = match chain {
+        Ok(chain) if chain.is_empty() => Err(pem::Error::NoItemsFound),
+        chain => chain,
+    };
+    let chain = chain.map_err(|error| unusable(&path, error))?;
+    let path = folder.join("tls.key");
+    let key = PrivateKeyDer::from_pem_file(&path).map_err(|error| unusable(&path, error))?;
+    config(chain, key).map_err(|error| {
+        let folder = folder.display();
+        format!("--metrics-cert-path: tls.crt and tls.key in {folder} cannot be used together: {error}")
+    })
 }
 
 pub fn self_signed() -> Result<Arc<ServerConfig>, String> {
-    let pair = Pair::self_signed().map_err(|error| {
+    let (chain, key) = generate().map_err(|error| {
         format!("cannot generate a certificate for the metrics: {error}; give one with --metrics-cert-path")
     })?;
-    pair.config().map_err(|error| format!("cannot serve the metrics over TLS: {error}"))
+    config(chain, key).map_err(|error| format!("cannot serve the metrics over TLS: {error}"))
+}
+
+fn generate() -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), rcgen::Error> {
+    let names = ["podset-operator", "localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    let mut params = rcgen::CertificateParams::new(names)?;
+    params.distinguished_name.push(rcgen::DnType::CommonName, "podset-operator");
+    let key = rcgen::KeyPair::generate()?;
+    let chain = vec![params.self_signed(&key)?.der().clone()];
+    Ok((chain, key.into()))
+}
+
+fn config(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let provider = Arc::new(ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let mut config = config.with_no_client_auth().with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
 }
 
 #[derive(Debug)]
 pub struct Files {
     folder: PathBuf,
-    served: Pair,
     config: watch::Sender<Arc<ServerConfig>>,
 }
 
 impl Files {
     /// Reads the certificate in a folder. The receiver holds the latest one that [`Files::keep_fresh`] could read.
     pub fn open(folder: &Path) -> Result<(Self, watch::Receiver<Arc<ServerConfig>>), String> {
-        let (served, config) = Pair::read(folder)?;
-        let (config, current) = watch::channel(config);
-        Ok((Files { folder: folder.to_owned(), served, config }, current))
+        let (config, current) = watch::channel(read(folder)?);
+        Ok((Files { folder: folder.to_owned(), config }, current))
     }
 
-    /// Reloads the files until `stop`. Unusable files change nothing, and are logged once.
-    pub async fn keep_fresh(mut self, stop: CancellationToken) {
+    /// Reloads the files at an interval until `stop`. Unusable files change nothing, and are logged once.
+    pub async fn keep_fresh(self, stop: CancellationToken) {
         let mut logged = LogOnce::default();
         while stop.run_until_cancelled(sleep(RELOAD_INTERVAL)).await.is_some() {
             let folder = self.folder.clone();
             // A hanging file system must not block the servers.
-            let Ok(read) = tokio::task::spawn_blocking(move || Pair::read(&folder)).await else { continue };
+            let Ok(read) = tokio::task::spawn_blocking(move || read(&folder)).await else { continue };
             match read {
-                Ok((pair, config)) => {
+                Ok(config) => {
                     logged.forget();
-                    if pair != self.served {
-                        self.served = pair;
-                        self.config.send_replace(config);
-                        info!(folder = %self.folder.display(), "reloaded the certificate of the metrics");
-                    }
+                    self.config.send_replace(config);
                 }
                 Err(error) => {
                     if logged.note(&error) {
