@@ -186,9 +186,12 @@ fn warn(lines: &str) {
     drop(writeln!(stderr(), "{}", without_control_characters(lines)));
 }
 
-/// Replaces control characters except newlines and tabs. Tenants can put terminal escapes into events and annotations.
+/// Replaces control characters except newlines and tabs, and those that change the text direction. Tenants can put them into events and
+/// annotations.
 fn without_control_characters(text: &str) -> String {
-    text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{fffd}")
+    let is_shown = |c: char| matches!(c, '\n' | '\t');
+    let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.replace(|c: char| (c.is_control() && !is_shown(c)) || turns(c), "\u{fffd}")
 }
 
 /// The text on one line.

@@ -153,7 +153,8 @@ impl Search {
 
     /// The longest time that the Lease of a living installation stays unchanged: until a standby takes it after the death of its holder.
     fn patience(&self, spec: &LeaseSpec) -> SignedDuration {
-        let written = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().into());
+        // Anyone may write a Lease with any duration in a namespace of their own.
+        let written = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().min(300).into());
         written.max(self.timing.lease_duration()) + self.timing.retry_period() * 2
     }
 }
