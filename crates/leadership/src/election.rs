@@ -146,7 +146,7 @@ impl Election {
     ) -> Result<(), Lost> {
         let mut ready = std::pin::pin!(ready);
         loop {
-            self.candidate().hooks.turned();
+            (self.candidate().turned)();
             let env = &self.candidate().env;
             tokio::select! {
                 biased;
@@ -159,11 +159,9 @@ impl Election {
             return Ok(());
         };
         info!(identity = self.candidate().identity, "elected: this process leads");
-        self.candidate().hooks.leads(true);
         let end = self.lead(since, &mut news, &drained).await;
         // This closes the gate: no write leaves from here on.
         self.leader_state.resign();
-        self.candidate().hooks.leads(false);
         end?;
         self.release().await;
         Ok(())
@@ -179,7 +177,7 @@ impl Election {
         let mut tries = Tries::default();
         let (mut holder, mut failures) = (UNSEEN.to_owned(), Failures::default());
         loop {
-            self.candidate().hooks.turned();
+            (self.candidate().turned)();
             self.log_holder(&mut holder);
             let now = env.now();
             let when = tries.next_try(&self.seen(), period, now);
@@ -241,7 +239,7 @@ impl Election {
         let (env, timing) = (self.candidate().env.clone(), self.candidate().timing);
         let (mut next, mut failures) = (since + timing.retry_period, Failures::default());
         loop {
-            self.candidate().hooks.turned();
+            (self.candidate().turned)();
             self.check()?;
             let deadline = Ends::after(since, &timing).gate;
             let lost = || Lost::Deadline(timing.renew_deadline.as_secs());
