@@ -15,7 +15,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::{
     Candidate, Change, Ends, LeaderState, Leadership, Lost, Observation,
-    failures::{Failures, with_causes},
+    failures::Failures,
     lock,
     observation::UNSEEN,
     operation::{OperationError, Operations},
@@ -27,7 +27,7 @@ use crate::{
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(5);
 
 /// The shortest wait after a failed renewal. The wait is a third of the time that is left, but at most the retry period. This is also the
-/// wait after a conflict while the lease is released.
+/// wait after a failed release.
 const SHORTEST_RETRY: SignedDuration = SignedDuration::from_millis(100);
 
 /// How long a shutdown waits for an operation on the Lease.
@@ -310,19 +310,23 @@ impl Election {
         }
         let env = &self.candidate().env;
         let release = async {
+            let mut failures = Failures::default();
             loop {
                 match self.operations.run(Change::Release).await {
+                    Ok(released) => return Ok(released),
+                    Err(OperationError::WentBack(went_back)) => return Err(went_back),
                     // A renewal that was dropped in flight took effect in between.
-                    Err(OperationError::Conflict) => env.sleep_until(env.now() + SHORTEST_RETRY).await,
-                    result => return result,
+                    Err(OperationError::Conflict) => {}
+                    Err(error) => failures.log("cannot release the lease", &error),
                 }
+                env.sleep_until(env.now() + SHORTEST_RETRY).await;
             }
         };
         match tokio::time::timeout(SHUTDOWN_TIMEOUT, release).await {
             Ok(Ok(Some(_))) => info!("released the lease"),
             Ok(Ok(None)) => warn!("not releasing the lease: this process no longer holds it"),
-            Ok(Err(error)) => warn!(error = with_causes(&error), "cannot release the lease; it will expire"),
-            Err(_) => warn!("cannot release the lease, because the API server does not answer; it will expire"),
+            Ok(Err(went_back)) => warn!("not releasing the lease: {went_back}"),
+            Err(_) => warn!("cannot release the lease in time; it will expire"),
         }
     }
 }
