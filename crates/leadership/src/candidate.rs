@@ -12,21 +12,6 @@ use crate::{
 const LONGEST_IDENTITY: usize = 128;
 
 /// The parameters of an election.
-///
-/// ```no_run
-/// # async fn main_of_an_operator() -> Result<(), Box<dyn std::error::Error>> {
-/// use leadership::Candidate;
-///
-/// let config = kube::Config::infer().await?;
-/// let pod = std::env::var("POD_NAME").unwrap_or_else(|_| "my-operator".to_owned());
-/// let candidate = Candidate::new(&config.default_namespace, "my-operator", &pod);
-/// let (election, client) = candidate.connect(&config)?;
-/// // Controllers read and write through `client`. Its writes are sent only while this process leads.
-/// # let work = async move { drop(client) };
-/// election.run(work).await?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone)]
 pub struct Candidate {
     /// The namespace of the Lease.

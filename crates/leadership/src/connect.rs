@@ -51,7 +51,7 @@ pub use crate::{
     pool::{Answer, Connections, IDLE, pool},
 };
 
-/// The time limit for a new connection for reads or the Lease, including TLS. hyper-util gives each address of a host name an equal part
+/// The time limit for a new connection; for reads and the Lease, it includes TLS. hyper-util gives each address of a host name an equal part
 /// of it, so that an address without an answer leaves time for the next one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -34,22 +34,6 @@ const SHORTEST_RETRY: SignedDuration = SignedDuration::from_millis(100);
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs leader election for one candidate. [`Candidate::connect`] creates it.
-///
-/// ```no_run
-/// # async fn main_of_an_operator(config: kube::Config) -> Result<(), Box<dyn std::error::Error>> {
-/// use leadership::Candidate;
-///
-/// let (election, client) = Candidate::new("default", "my-operator", "replica-1").connect(&config)?;
-/// let leadership = election.leadership();
-/// let work = async {
-///     let term = leadership.elected().await;
-///     // Work with `client` until `leadership.lost(term)`.
-/// #   drop((client, term));
-/// };
-/// election.run(work).await?;
-/// # Ok(())
-/// # }
-/// ```
 pub struct Election {
     operations: Arc<Operations>,
     leader_state: LeaderState,
