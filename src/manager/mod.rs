@@ -195,7 +195,7 @@ impl Manager {
                     identity: identity.clone(),
                     timing,
                     store: Arc::new(KubeLeaderElection),
-                    hooks: Arc::new(()),
+                    turned: Arc::new(|| {}),
                     env: env.clone(),
                     rules: leadership::promise::Rules::default(),
                 };

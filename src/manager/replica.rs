@@ -20,12 +20,12 @@ use crate::{
     mycustomresource::MyCustomResourceController,
     podset::{self, PodSetController, fleet_metrics},
 };
-use leadership::{Candidate, Election, Hooks, LeaderState, Leadership, Timing};
+use leadership::{Candidate, Election, LeaderState, Leadership, Timing};
 use operator_kit::{
     client::Clients,
     health::Pulse,
     runner::{Context, Controller},
-    telemetry::metrics::{Gauge, Metrics},
+    telemetry::metrics::Metrics,
 };
 
 /// How long one turn of the election loop may take, beyond one operation on the Lease: several times its longest turn.
@@ -54,22 +54,6 @@ pub struct Parts<'a> {
     pub rules: podset::promise::Rules,
     /// Whether it runs outside the cluster. Then an installation may use another namespace than the kubeconfig's.
     pub is_outside: bool,
-}
-
-/// What the election reports: its turns to the liveness check, and whether this process leads to the metrics.
-struct Reports {
-    pulse: Pulse,
-    leads: Gauge,
-}
-
-impl Hooks for Reports {
-    fn turned(&self) {
-        self.pulse.beat();
-    }
-
-    fn leads(&self, leads: bool) {
-        self.leads.set(leads.into());
-    }
 }
 
 /// A running replica. It ends when this value drops.
@@ -106,16 +90,13 @@ impl Replica {
                 Search { reader: clients.read, env: env.clone(), name: name.clone(), home: home.clone(), timing };
             start_search(search, &mut tasks, stop.clone())
         });
-        let leads = metrics.leader(name);
-        match candidacy {
-            None => _ = leads.set(1),
-            Some((candidate, client, leader_state)) => {
-                let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline() / 2);
-                let candidate = Candidate { hooks: Arc::new(Reports { pulse, leads }), ..candidate };
-                let election = Election::new(candidate, client, leader_state);
-                let election = election.run_in_order(may_stand(synced, search), stop, tasks.drained());
-                tasks.start_fallible(tasks::ELECTION, async { election.await.map_err(Failure::Lost) });
-            }
+        metrics.leader(name, context.leadership);
+        if let Some((candidate, client, leader_state)) = candidacy {
+            let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline() / 2);
+            let candidate = Candidate { turned: Arc::new(move || pulse.beat()), ..candidate };
+            let election = Election::new(candidate, client, leader_state);
+            let election = election.run_in_order(may_stand(synced, search), stop, tasks.drained());
+            tasks.start_fallible(tasks::ELECTION, async { election.await.map_err(Failure::Lost) });
         }
         health.started();
         Replica { tasks }

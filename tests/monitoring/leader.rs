@@ -1,6 +1,6 @@
 //! The metrics of a leader after a few reconciles.
 
-use leadership::env::Env;
+use leadership::{Leadership, env::Env};
 use operator_kit::telemetry::metrics::{Format, Metrics, Outcome};
 use podset_operator::podset::{
     fleet_metrics::{self, SetFigures},
@@ -10,7 +10,7 @@ use podset_operator::podset::{
 /// All metrics, as text.
 pub fn exposes(format: Format) -> String {
     let metrics = Metrics::new(Env::system());
-    metrics.leader("podset-operator").set(1);
+    metrics.leader("podset-operator", Leadership::always(Env::system()));
     metrics.requests().expect_host("10.0.0.1:443");
     let figures =
         SetFigures { by_reason: vec![("AllPodsReady", 1), ("ProgressDeadlineExceeded", 1)], ..SetFigures::default() };

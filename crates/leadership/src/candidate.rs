@@ -5,29 +5,13 @@ use std::sync::Arc;
 use kube::{Client, Config};
 
 use crate::{
-    ApiStore, ConnectError, Election, Hooks, LeaderState, Store, Timing, connect, env::Env, promise::Rules,
-    write::fenced,
+    ApiStore, ConnectError, Election, LeaderState, Store, Timing, connect, env::Env, promise::Rules, write::fenced,
 };
 
 /// The longest identity that the API server accepts, since `kube-leader-election` makes it the field manager of the Lease.
 const LONGEST_IDENTITY: usize = 128;
 
 /// The parameters of an election.
-///
-/// ```no_run
-/// # async fn main_of_an_operator() -> Result<(), Box<dyn std::error::Error>> {
-/// use leadership::Candidate;
-///
-/// let config = kube::Config::infer().await?;
-/// let pod = std::env::var("POD_NAME").unwrap_or_else(|_| "my-operator".to_owned());
-/// let candidate = Candidate::new(&config.default_namespace, "my-operator", &pod);
-/// let (election, client) = candidate.connect(&config)?;
-/// // Controllers read and write through `client`. Its writes are sent only while this process leads.
-/// # let work = async move { drop(client) };
-/// election.run(work).await?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone)]
 pub struct Candidate {
     /// The namespace of the Lease.
@@ -40,8 +24,9 @@ pub struct Candidate {
     pub timing: Timing,
     /// How the Lease is read and written.
     pub store: Arc<dyn Store>,
-    /// Hooks for metrics and a liveness check.
-    pub hooks: Arc<dyn Hooks>,
+    /// A heartbeat for a liveness check. The election calls it at least every 5 s, plus half of the renew deadline while an operation on
+    /// the Lease runs. It must not block. By default it does nothing.
+    pub turned: Arc<dyn Fn() + Send + Sync>,
     /// Time and randomness.
     pub env: Env,
     /// The rules that keep the promise. Only a test changes them.
@@ -59,7 +44,7 @@ impl Candidate {
             identity: identity(instance, &env),
             timing: Timing::default(),
             store: Arc::new(ApiStore),
-            hooks: Arc::new(()),
+            turned: Arc::new(|| {}),
             env,
             rules: Rules::default(),
         }

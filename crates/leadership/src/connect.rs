@@ -51,7 +51,8 @@ pub use crate::{
     pool::{Answer, Connections, IDLE, pool},
 };
 
-/// The time limit for a new connection for reads or the Lease, including TLS.
+/// The time limit for a new connection; for reads and the Lease, it includes TLS. hyper-util gives each address of a host name an equal part
+/// of it, so that an address without an answer leaves time for the next one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Makes TCP connections, perhaps through a proxy.
@@ -121,7 +122,7 @@ pub fn connector(config: &Config, user_timeout: Option<Duration>) -> Result<Conn
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
-    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_connect_timeout(Some(config.connect_timeout.unwrap_or(CONNECT_TIMEOUT).min(CONNECT_TIMEOUT)));
     connector.set_keepalive(Some(Duration::from_secs(30)));
     connector.set_keepalive_interval(Some(Duration::from_secs(5)));
     connector.set_keepalive_retries(Some(3));

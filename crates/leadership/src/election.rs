@@ -15,7 +15,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::{
     Candidate, Change, Ends, LeaderState, Leadership, Lost, Observation,
-    failures::{Failures, with_causes},
+    failures::Failures,
     lock,
     observation::UNSEEN,
     operation::{OperationError, Operations},
@@ -27,29 +27,13 @@ use crate::{
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(5);
 
 /// The shortest wait after a failed renewal. The wait is a third of the time that is left, but at most the retry period. This is also the
-/// wait after a conflict while the lease is released.
+/// wait after a failed release.
 const SHORTEST_RETRY: SignedDuration = SignedDuration::from_millis(100);
 
 /// How long a shutdown waits for an operation on the Lease.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs leader election for one candidate. [`Candidate::connect`] creates it.
-///
-/// ```no_run
-/// # async fn main_of_an_operator(config: kube::Config) -> Result<(), Box<dyn std::error::Error>> {
-/// use leadership::Candidate;
-///
-/// let (election, client) = Candidate::new("default", "my-operator", "replica-1").connect(&config)?;
-/// let leadership = election.leadership();
-/// let work = async {
-///     let term = leadership.elected().await;
-///     // Work with `client` until `leadership.lost(term)`.
-/// #   drop((client, term));
-/// };
-/// election.run(work).await?;
-/// # Ok(())
-/// # }
-/// ```
 pub struct Election {
     operations: Arc<Operations>,
     leader_state: LeaderState,
@@ -146,7 +130,7 @@ impl Election {
     ) -> Result<(), Lost> {
         let mut ready = std::pin::pin!(ready);
         loop {
-            self.candidate().hooks.turned();
+            (self.candidate().turned)();
             let env = &self.candidate().env;
             tokio::select! {
                 biased;
@@ -159,11 +143,9 @@ impl Election {
             return Ok(());
         };
         info!(identity = self.candidate().identity, "elected: this process leads");
-        self.candidate().hooks.leads(true);
         let end = self.lead(since, &mut news, &drained).await;
         // This closes the gate: no write leaves from here on.
         self.leader_state.resign();
-        self.candidate().hooks.leads(false);
         end?;
         self.release().await;
         Ok(())
@@ -179,7 +161,7 @@ impl Election {
         let mut tries = Tries::default();
         let (mut holder, mut failures) = (UNSEEN.to_owned(), Failures::default());
         loop {
-            self.candidate().hooks.turned();
+            (self.candidate().turned)();
             self.log_holder(&mut holder);
             let now = env.now();
             let when = tries.next_try(&self.seen(), period, now);
@@ -241,7 +223,7 @@ impl Election {
         let (env, timing) = (self.candidate().env.clone(), self.candidate().timing);
         let (mut next, mut failures) = (since + timing.retry_period, Failures::default());
         loop {
-            self.candidate().hooks.turned();
+            (self.candidate().turned)();
             self.check()?;
             let deadline = Ends::after(since, &timing).gate;
             let lost = || Lost::Deadline(timing.renew_deadline.as_secs());
@@ -312,19 +294,23 @@ impl Election {
         }
         let env = &self.candidate().env;
         let release = async {
+            let mut failures = Failures::default();
             loop {
                 match self.operations.run(Change::Release).await {
+                    Ok(released) => return Ok(released),
+                    Err(OperationError::WentBack(went_back)) => return Err(went_back),
                     // A renewal that was dropped in flight took effect in between.
-                    Err(OperationError::Conflict) => env.sleep_until(env.now() + SHORTEST_RETRY).await,
-                    result => return result,
+                    Err(OperationError::Conflict) => {}
+                    Err(error) => failures.log("cannot release the lease", &error),
                 }
+                env.sleep_until(env.now() + SHORTEST_RETRY).await;
             }
         };
         match tokio::time::timeout(SHUTDOWN_TIMEOUT, release).await {
             Ok(Ok(Some(_))) => info!("released the lease"),
             Ok(Ok(None)) => warn!("not releasing the lease: this process no longer holds it"),
-            Ok(Err(error)) => warn!(error = with_causes(&error), "cannot release the lease; it will expire"),
-            Err(_) => warn!("cannot release the lease, because the API server does not answer; it will expire"),
+            Ok(Err(went_back)) => warn!("not releasing the lease: {went_back}"),
+            Err(_) => warn!("cannot release the lease in time; it will expire"),
         }
     }
 }

@@ -8,7 +8,6 @@ mod election;
 pub mod env;
 mod failures;
 mod gate;
-mod hooks;
 mod lease;
 mod observation;
 mod operation;
@@ -29,7 +28,6 @@ pub use self::{
     connect::ConnectError,
     election::Election,
     failures::with_causes,
-    hooks::Hooks,
     observation::{Observation, WentBack},
     operation::Lost,
     store::{ApiStore, Change, LeaseWrite, Store},

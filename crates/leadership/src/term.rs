@@ -26,16 +26,6 @@ pub struct Term {
 }
 
 /// When a term ends.
-///
-/// ```
-/// use jiff::{SignedDuration, Timestamp};
-/// use leadership::{Ends, Timing};
-///
-/// let renewed = Timestamp::now();
-/// let ends = Ends::after(renewed, &Timing::default());
-/// assert_eq!(ends.gate, renewed + SignedDuration::from_secs(10)); // the renew deadline
-/// assert_eq!(ends.writes, renewed + SignedDuration::from_secs(13)); // 2 s before the lease ends
-/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Ends {
     /// From this time on, no byte of a write leaves this process.
@@ -79,15 +69,6 @@ impl CurrentTerm {
 }
 
 /// Whether this process leads. Clones share it.
-///
-/// ```no_run
-/// # async fn work(leadership: leadership::Leadership) {
-/// let term = leadership.elected().await;
-/// // This process leads.
-/// leadership.lost(term).await;
-/// // It does not lead any more, and its writes are rejected.
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct Leadership {
     current: Arc<CurrentTerm>,

@@ -15,15 +15,6 @@ const JITTER_TENTHS: u128 = 12;
 const RETRANSMISSION: SignedDuration = SignedDuration::from_secs(1);
 
 /// The durations of an election. [`Timing::new`] checks them.
-///
-/// ```
-/// use std::time::Duration;
-/// use leadership::Timing;
-///
-/// let mut candidate = leadership::Candidate::new("default", "my-operator", "replica-1");
-/// candidate.timing = Timing::new(Duration::from_secs(30), Duration::from_secs(20), Duration::from_secs(4))?;
-/// # Ok::<(), leadership::TimingError>(())
-/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Timing {
     pub(crate) lease_duration: SignedDuration,

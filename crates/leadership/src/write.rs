@@ -38,15 +38,6 @@ pub enum WriteError {
 }
 
 /// A write without an answer.
-///
-/// ```
-/// use leadership::{Unanswered, WriteError};
-///
-/// fn is_harmless(error: &kube::Error) -> bool {
-///     // If no byte of it left, it cannot take effect later.
-///     matches!(WriteError::of(error), Some(WriteError::Unanswered(Unanswered { has_left: false, .. })))
-/// }
-/// ```
 #[derive(Debug, thiserror::Error)]
 #[error("{}", if source.is_some() { "the request failed" } else { "the API server did not answer in time" })]
 pub struct Unanswered {
@@ -59,14 +50,6 @@ pub struct Unanswered {
 impl WriteError {
     /// Finds the [`WriteError`] in an error of a [`fenced`] client, or among the sources of an error; `None` if there is none.
     /// For an `anyhow::Error`, pass `error.as_ref()`.
-    ///
-    /// ```
-    /// # fn error_policy(error: &kube::runtime::finalizer::Error<kube::Error>) {
-    /// if let Some(leadership::WriteError::NotLeader) = leadership::WriteError::of(error) {
-    ///     // Another replica does this.
-    /// }
-    /// # }
-    /// ```
     pub fn of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         std::iter::successors(Some(error), |&error| error.source()).find_map(|error| error.downcast_ref())
     }

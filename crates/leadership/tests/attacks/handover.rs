@@ -57,3 +57,18 @@ async fn the_leader_sends_two_requests_in_each_period_and_a_standby_none() {
         assert_eq!((count("GET a"), count("PATCH a"), requests.len()), (30, 30, 60), "{requests:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_ends_while_the_api_server_is_away_for_a_second_still_releases_its_lease() {
+    for store in stores() {
+        let (server, a, b) = sound_two(&store).await;
+        // The last creates are answered.
+        sleep(Duration::from_millis(95)).await;
+        server.set("a", |faults| faults.lease_cut = true);
+        let end = tokio::spawn(a.end());
+        sleep(seconds(1)).await;
+        server.set("a", |faults| faults.lease_cut = false);
+        end.await.unwrap().expect("an orderly end");
+        b.leads_within(seconds(1)).await;
+    }
+}

@@ -17,15 +17,14 @@ use std::{
 
 use http::Method;
 use prometheus_client::{
-    encoding::text,
-    metrics::{counter::Counter, family::Family},
+    encoding::{EncodeMetric, MetricEncoder, text},
+    metrics::{MetricType, counter::Counter, family::Family, gauge::ConstGauge},
     registry::Registry,
 };
 
 use crate::lock;
 pub use format::Format;
-use leadership::env::Env;
-pub use prometheus_client::metrics::gauge::Gauge;
+use leadership::{Leadership, env::Env};
 pub use work::{ControllerMetrics, Outcome, QueueMetrics, Reconciling};
 use work::{Controllers, Labels, Queues, registered};
 
@@ -38,7 +37,6 @@ pub struct Metrics {
     queues: Queues,
     known: Arc<Mutex<BTreeMap<&'static str, QueueMetrics>>>,
     requests: Family<Labels<3>, Counter>,
-    leader: Family<Labels<1>, Gauge>,
 }
 
 impl Metrics {
@@ -49,11 +47,9 @@ impl Metrics {
         let queues = Queues::registered(&mut registry);
         let help = "Number of HTTP requests, partitioned by status code, method, and host";
         let requests = registered(&mut registry, "rest_client_requests", help, Family::default());
-        let help = "Whether this process holds the Lease of this name: 1 if it leads, 0 if it stands by";
-        let leader = registered(&mut registry, "leader_election_master_status", help, Family::default());
         registry.register_collector(Box::new(process::Process));
         let (registry, known) = (Arc::new(Mutex::new(registry)), Arc::default());
-        Metrics { env, registry, controllers, queues, known, requests, leader }
+        Metrics { env, registry, controllers, queues, known, requests }
     }
 
     /// Registers further metrics.
@@ -77,9 +73,14 @@ impl Metrics {
         Requests { sent: self.requests.clone() }
     }
 
-    /// The gauge that shows whether this process holds the Lease of this name; it starts at 0.
-    pub fn leader(&self, lease_name: &str) -> Gauge {
-        self.leader.get_or_create_owned(&[("name", Cow::Owned(lease_name.to_owned()))])
+    /// Registers the gauge that shows whether this process holds the Lease of this name.
+    pub fn leader(&self, lease_name: &str, leadership: Leadership) {
+        let help = "Whether this process holds the Lease of this name: 1 if it leads, 0 if it stands by";
+        let label = (Cow::Borrowed("name"), Cow::Owned(lease_name.to_owned()));
+        self.register(|registry| {
+            let registry = registry.sub_registry_with_label(label);
+            registry.register("leader_election_master_status", help, Leads(leadership));
+        });
     }
 
     /// All metrics, as text in this format.
@@ -91,6 +92,20 @@ impl Metrics {
         let mut text = String::new();
         text::encode(&mut text, &lock(&self.registry))?;
         Ok(format.convert(text))
+    }
+}
+
+/// A gauge that is 1 while this process leads. Each scrape asks.
+#[derive(Debug)]
+struct Leads(Leadership);
+
+impl EncodeMetric for Leads {
+    fn encode(&self, encoder: MetricEncoder<'_>) -> fmt::Result {
+        ConstGauge::new(i64::from(self.0.is_leader())).encode(encoder)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Gauge
     }
 }
 

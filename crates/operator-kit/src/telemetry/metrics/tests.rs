@@ -1,15 +1,17 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use jiff::SignedDuration;
+use leadership::LeaderState;
 
 use super::*;
 
 /// The metrics of a process with one controller right after the start.
 fn idle() -> Metrics {
-    let metrics = Metrics::new(leadership::env::testing::virtual_env());
+    let env = leadership::env::testing::virtual_env();
+    let metrics = Metrics::new(env.clone());
     metrics.controller("podset");
     metrics.queue("podset");
-    metrics.leader("podset-operator");
+    metrics.leader("podset-operator", LeaderState::vacant(env).leadership());
     metrics.requests().expect_host("10.0.0.1:443");
     metrics
 }
@@ -106,13 +108,15 @@ fn requests_are_counted_by_code_method_and_host() {
 
 #[test]
 fn the_leader_metric_is_one_for_a_leader() {
-    let metrics = idle();
-    let (series, leads) =
-        (r#"leader_election_master_status{name="podset-operator"}"#, metrics.leader("podset-operator"));
-    leads.set(1);
-    assert_eq!(value(&metrics, series), 1.0);
-    leads.set(0);
-    assert_eq!(value(&metrics, series), 0.0);
+    let env = leadership::env::testing::virtual_env();
+    let (metrics, mut leader_state) = (Metrics::new(env.clone()), LeaderState::vacant(env));
+    metrics.leader("podset-operator", leader_state.leadership());
+    let shown = || value(&metrics, r#"leader_election_master_status{name="podset-operator"}"#);
+    assert_eq!(shown(), 0.0);
+    leader_state.begin(None);
+    assert_eq!(shown(), 1.0);
+    leader_state.resign();
+    assert_eq!(shown(), 0.0);
 }
 
 #[tokio::test(start_paused = true)]
