@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn text_from_objects_has_no_control_characters_and_stays_on_its_line() {
-        assert_eq!(without_control_characters("a\u{1b}]0;b\n\tc"), "a\u{fffd}]0;b\n\tc");
+        assert_eq!(without_control_characters("a\u{1b}]0;\u{202e}b\n\tc"), "a\u{fffd}]0;\u{fffd}b\n\tc");
         assert_eq!(on_one_line("no\nNext: delete  all"), "no Next: delete all");
     }
 

@@ -153,18 +153,18 @@ async fn store(
     let data = Data { template };
     let build = || requests::create::<ControllerRevision>(&key.namespace, &manifest(set, &key, &data));
     let answer = context.clients.write.send(&key.namespace, build).await;
-    if let Answer::Done(_) = answer {
-        delete_oldest(batch, view).await;
-        return Ok(Prepared::Done);
-    }
     if let Some(rejection) = terminating(set, &answer) {
         return Ok(Prepared::Rejected(rejection));
     }
-    if let Answer::NotLeading | Answer::Failed { may_land: false, .. } = answer {
-        return Err(failure(&answer));
-    }
-    // The create of a ControllerRevision that exists can also fail because of a quota, a policy or a webhook.
-    let exists = matches!(&answer, Answer::Rejected(status) if status.code == 409);
+    let exists = match &answer {
+        Answer::Done(_) => {
+            delete_oldest(batch, view).await;
+            return Ok(Prepared::Done);
+        }
+        // A quota or a policy (403) and a webhook that does not answer (500) also reject the create of a ControllerRevision that exists.
+        Answer::Rejected(status) if matches!(status.code, 403 | 409 | 500) => status.code == 409,
+        _ => return Err(failure(&answer)),
+    };
     let found = read(batch, revision).await.map_err(|error| if exists { error } else { failure(&answer) })?;
     match found {
         None if exists => Err("a ControllerRevision was deleted at the same moment".to_owned()),

@@ -7,8 +7,7 @@ use super::{rollouts::*, *};
 async fn if_the_former_template_is_not_stored_or_unreadable_the_newest_is_used() {
     for is_stored in [false, true] {
         let (server, _operator) = running(3, json!({})).await;
-        change_template(&server, "broken");
-        sleep(60).await;
+        changed_to(&server, "broken", 60, "a a broken").await;
         for revision in server.all(&REVISIONS, NS) {
             let name = object::name(&revision);
             match is_stored {

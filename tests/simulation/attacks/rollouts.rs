@@ -207,8 +207,7 @@ async fn a_change_back_within_a_quota_replaces_only_the_broken_pods_and_ends_wit
     let (server, _operator) = running(3, json!({})).await;
     let before = server.live_pods(NS, "web");
     server.set_quota(NS, 3);
-    change_template(&server, "broken");
-    sleep(60).await;
+    changed_to(&server, "broken", 60, "a a broken").await;
     terminate_slowly(&server, 40);
     change_template(&server, "a");
     sleep(30).await;
@@ -369,7 +368,8 @@ async fn on_delete_leaves_existing_pods_as_they_are() {
     server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
     ready(&server, "web", 3).await;
     assert_eq!(versions(&server), "a a b");
-    (drop(operator), unstored.remove());
+    drop(operator);
+    unstored.remove();
     let _operator = Operator::leader(&server, "b", Rules::default());
     server.wait_until(|s| s.all(&REVISIONS, NS).len() == 2, seconds(60)).await;
 }
