@@ -7,7 +7,10 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde::de::Error;
+use serde::{
+    Deserializer,
+    de::{DeserializeSeed, MapAccess, SeqAccess, Visitor},
+};
 use serde_json::{Value, value::RawValue};
 
 use super::names::{self, ALPHABET};
@@ -47,43 +50,97 @@ impl FromStr for Revision {
     }
 }
 
-/// How deeply JSON may be nested, as for serde_json.
-const DEEPEST: usize = 127;
-
-/// JSON with sorted fields, so that equal content gives equal text. What is nested too deeply is returned unchanged: the API server sends its
-/// fields in a fixed order.
+/// JSON with sorted fields, so that equal content gives equal text. What is nested too deeply for serde_json is returned unchanged: the API
+/// server sends its fields in a fixed order.
 pub fn canonical(json: &RawValue) -> String {
     let mut text = String::new();
-    write_sorted(json, 0, &mut text).map_or_else(|_| json.get().to_owned(), |()| text)
+    let written = Sorted(&mut text).deserialize(&mut serde_json::Deserializer::from_str(json.get()));
+    written.map_or_else(|_| json.get().to_owned(), |()| text)
 }
 
-/// Writes JSON with sorted fields, one level at a time. A tree of all values can take 60 times the memory of its text.
-fn write_sorted(json: &RawValue, depth: usize, text: &mut String) -> serde_json::Result<()> {
-    let json = json.get();
-    match json.as_bytes()[0] {
-        b'{' | b'[' if depth == DEEPEST => return Err(Error::custom("nested too deeply")),
-        b'{' => {
-            let fields: BTreeMap<String, &RawValue> = serde_json::from_str(json)?;
-            text.push('{');
-            for (index, (name, value)) in fields.into_iter().enumerate() {
-                text.push_str(if index > 0 { "," } else { "" });
-                write!(text, "{}:", Value::from(name)).map_err(Error::custom)?;
-                write_sorted(value, depth + 1, text)?;
-            }
-            text.push('}');
-        }
-        b'[' => {
-            let items: Vec<&RawValue> = serde_json::from_str(json)?;
-            text.push('[');
-            for (index, value) in items.into_iter().enumerate() {
-                text.push_str(if index > 0 { "," } else { "" });
-                write_sorted(value, depth + 1, text)?;
-            }
-            text.push(']');
-        }
-        _ => text.push_str(&serde_json::from_str::<Value>(json)?.to_string()),
+/// Appends JSON with sorted fields to a text while it is parsed. As values in memory, tiny objects would take 60 times the memory of their text.
+struct Sorted<'a>(&'a mut String);
+
+impl Sorted<'_> {
+    fn push<E>(self, scalar: impl Into<Value>) -> Result<(), E> {
+        self.0.push_str(&scalar.into().to_string());
+        Ok(())
     }
-    Ok(())
+
+    /// Ends an array or an object. Each item ends with a comma.
+    fn close(self, bracket: char) {
+        if self.0.ends_with(',') {
+            self.0.pop();
+        }
+        self.0.push(bracket);
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Sorted<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Sorted<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        self.push(())
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
+        self.push(value)
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
+        self.push(value)
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
+        self.push(value)
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<(), E> {
+        self.push(value)
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<(), E> {
+        self.push(value)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        self.0.push('[');
+        while items.next_element_seed(Sorted(self.0))?.is_some() {
+            self.0.push(',');
+        }
+        self.close(']');
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        let mut sorted = BTreeMap::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            let mut value = String::new();
+            fields.next_value_seed(Sorted(&mut value))?;
+            sorted.insert(name, value);
+        }
+        self.0.push('{');
+        for (name, value) in sorted {
+            Sorted(self.0).push(name)?;
+            self.0.push(':');
+            self.0.push_str(&value);
+            self.0.push(',');
+        }
+        self.close('}');
+        Ok(())
+    }
 }
 
 /// How a change of the template reaches the pods, for a number of replicas.

@@ -51,9 +51,12 @@ pub use crate::{
     pool::{Answer, Connections, IDLE, pool},
 };
 
-/// The time limit for a new connection; for reads and the Lease, it includes TLS. hyper-util gives each address of a host name an equal part
-/// of it, so that an address without an answer leaves time for the next one.
+/// The time limit for a new connection of reads and of the Lease, with TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The time limit for its TCP part. hyper-util gives each address of a host name an equal part of it. So if the first address does not answer,
+/// the second one is tried before an operation on the Lease ends, after 5 s with the default durations.
+const TCP_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Makes TCP connections, perhaps through a proxy.
 pub type Connector = BoxCloneSyncService<Uri, TokioIo<TcpStream>, BoxError>;
@@ -122,7 +125,7 @@ pub fn connector(config: &Config, user_timeout: Option<Duration>) -> Result<Conn
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
-    connector.set_connect_timeout(Some(config.connect_timeout.unwrap_or(CONNECT_TIMEOUT).min(CONNECT_TIMEOUT)));
+    connector.set_connect_timeout(Some(config.connect_timeout.unwrap_or(TCP_TIMEOUT).min(TCP_TIMEOUT)));
     connector.set_keepalive(Some(Duration::from_secs(30)));
     connector.set_keepalive_interval(Some(Duration::from_secs(5)));
     connector.set_keepalive_retries(Some(3));

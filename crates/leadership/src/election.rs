@@ -308,7 +308,9 @@ impl Election {
         };
         match tokio::time::timeout(SHUTDOWN_TIMEOUT, release).await {
             Ok(Ok(Some(_))) => info!("released the lease"),
-            Ok(Ok(None)) => warn!("not releasing the lease: this process no longer holds it"),
+            Ok(Ok(None)) => {
+                warn!("this process no longer holds the lease: it was released, or another process took it")
+            }
             Ok(Err(went_back)) => warn!("not releasing the lease: {went_back}"),
             Err(_) => warn!("cannot release the lease in time; it will expire"),
         }

@@ -161,8 +161,8 @@ async fn store(
             delete_oldest(batch, view).await;
             return Ok(Prepared::Done);
         }
-        // A quota or a policy (403) and a webhook that does not answer (500) also reject the create of a ControllerRevision that exists.
-        Answer::Rejected(status) if matches!(status.code, 403 | 409 | 500) => status.code == 409,
+        // A quota, a policy or a webhook also rejects the create of a ControllerRevision that exists.
+        Answer::Rejected(status) => status.code == 409,
         _ => return Err(failure(&answer)),
     };
     let found = read(batch, revision).await.map_err(|error| if exists { error } else { failure(&answer) })?;
@@ -232,8 +232,8 @@ async fn make_newest(batch: Batch<'_>, key: &ObjectKey) -> Result<(), String> {
     let build = || requests::merge::<ControllerRevision>(key, &patch);
     match context.clients.write.send(&key.namespace, build).await {
         Answer::Done(_) => Ok(()),
-        // A policy does not stop a change back. Only the history keeps the former order.
-        Answer::Rejected(status) if status.code == 403 => Ok(()),
+        // A policy or a webhook does not stop a change back. Only the history keeps the former order.
+        Answer::Rejected(status) if status.code != 404 => Ok(()),
         answer => Err(failure(&answer)),
     }
 }

@@ -60,10 +60,9 @@ pub async fn list<T: Watched>(
                 limit = (limit / STEP).max(1);
                 continue;
             }
-            // The connection is slow, so the other pages stay small.
-            Err(ReadError::Timeout(_)) if params.continue_token.is_some() && limit > 1 => {
-                most = (limit / STEP).max(1);
-                limit = most;
+            // The connection is slow. A page as small as the first one came in time.
+            Err(ReadError::Timeout(_)) if limit > FIRST_PAGE => {
+                (limit, most) = (FIRST_PAGE, FIRST_PAGE);
                 continue;
             }
             page => page?,
@@ -109,7 +108,7 @@ pub(super) fn next_limit(limit: u32, bytes: usize) -> u32 {
 fn is_transient(error: &ReadError) -> bool {
     match error {
         ReadError::Api(kube::Error::Api(status)) => status.code == 429 || status.code >= 500,
-        ReadError::Api(kube::Error::SerdeError(_)) | ReadError::TooLarge(_) | ReadError::Timeout(_) => false,
+        ReadError::Api(kube::Error::SerdeError(_)) | ReadError::TooLarge(_) => false,
         _ => true,
     }
 }
