@@ -31,6 +31,9 @@ const PERIOD: SignedDuration = SignedDuration::from_secs(1);
 /// The first and the longest wait after a failed list.
 const RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(15));
 
+/// The longest lease duration, in seconds, that counts for another Lease. Anyone may write a Lease in a namespace of their own.
+const LONGEST_DURATION: i32 = 300;
+
 /// A Lease in another namespace.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Elsewhere {
@@ -153,8 +156,8 @@ impl Search {
 
     /// The longest time that the Lease of a living installation stays unchanged: until a standby takes it after the death of its holder.
     fn patience(&self, spec: &LeaseSpec) -> SignedDuration {
-        // Anyone may write a Lease with any duration in a namespace of their own.
-        let written = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().min(300).into());
+        let written = spec.lease_duration_seconds.unwrap_or_default().min(LONGEST_DURATION);
+        let written = SignedDuration::from_secs(written.into());
         written.max(self.timing.lease_duration()) + self.timing.retry_period() * 2
     }
 }

@@ -180,11 +180,11 @@ impl FleetMetrics {
             figures.termination =
                 figures.termination.max(since.map(|since| now.duration_since(since)).unwrap_or_default());
             figures.backoff = figures.backoff.max(restart_backoff::backoff(pods.iter().copied(), now));
-            // A rollout has a deadline of its own.
-            let is_rolling = reason == conditions::ROLLING && set.is_observed();
-            if !is_rolling && ([live, current, ready] != [desired; 3] || !says_converged(set)) {
+            // A rollout has a deadline of its own, so its time does not count, also while a later spec is not observed yet.
+            let is_rolling = reason == conditions::ROLLING;
+            if !(is_rolling && set.is_observed()) && ([live, current, ready] != [desired; 3] || !says_converged(set)) {
                 // Prefer the time in the status, which outlives the leader. Otherwise count from when this process noticed.
-                let since = unready_since(set).filter(|_| reason != conditions::ROLLING);
+                let since = unready_since(set).filter(|_| !is_rolling);
                 let age = since.map(|since| wall.duration_since(since)).unwrap_or_else(|| {
                     let since = former.get(&set.uid).copied().unwrap_or(now);
                     noticed.insert(set.uid.clone(), since);

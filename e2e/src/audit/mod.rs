@@ -121,7 +121,7 @@ impl Requests {
         Ok(Self(entries(&read(log)?, namespace, |line| line.contains(AGENT))?))
     }
 
-    /// All requests of operators so far whose account or object is in this namespace.
+    /// All requests of operators so far that name this namespace. It can be the namespace of the account or of the object.
     pub fn naming(log: &Path, namespace: &str) -> Result<Self> {
         Ok(Self(entries(&read(log)?, "", |line| line.contains(AGENT) && line.contains(namespace))?))
     }

@@ -174,13 +174,11 @@ impl Input<'_> {
             return (!has_passed && (replaces || is_withheld)).then_some(Prepare::DryRun);
         }
         // A new template is stored at once. One that a former leader reported is stored when pods are created or replaced, and before it can
-        // become the former one.
+        // become the former one. With OnDelete, it may have pods although it could not be stored.
         let is_used = replaces || !plan.create.is_empty();
-        let completes = plan.count.is_rolled_out() && !set.has_current_template();
-        // With OnDelete, pods are created even if their template cannot be stored.
-        let may_have_pods =
-            wanted.update.max_unavailable.is_none() && plan.count.updated > 0 && !set.has_current_template();
-        (preparation.is_new(set) || is_used || completes || may_have_pods).then_some(Prepare::Store)
+        let has_unstored_pods = wanted.update.max_unavailable.is_none() && plan.count.updated > 0;
+        let may_become_former = !set.has_current_template() && (plan.count.is_rolled_out() || has_unstored_pods);
+        (preparation.is_new(set) || is_used || may_become_former).then_some(Prepare::Store)
     }
 
     fn rollout(&self, count: Count, wanted: &Wanted) -> Rollout {

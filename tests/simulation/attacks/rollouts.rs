@@ -414,13 +414,16 @@ async fn a_rollout_waits_for_min_ready_seconds() {
         |s: &ApiServer| versions(s) == "b b b" && s.podset(NS, "web")["status"]["updatedAvailableReplicas"] == 3;
     server.wait_until(is_done, seconds(200)).await;
     assert!(began.elapsed() >= seconds(60), "{:?}", began.elapsed());
+    rolled_out(&server, "b", 3).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_rollout_without_progress_is_reported_and_goes_on() {
     let (server, _operator) = running(3, json!({ "progressDeadlineSeconds": 60 })).await;
     change_template(&server, "broken");
-    sleep(80).await;
+    sleep(50).await;
+    assert_eq!(condition(&server, "Stalled"), "");
+    sleep(30).await;
     let stalled = condition(&server, "Stalled");
     assert!(stalled.starts_with("True/ProgressDeadlineExceeded: the rollout makes no progress; 1 of 3"), "{stalled}");
     sleep(600).await;

@@ -123,10 +123,7 @@ fn check_set(server: &ApiServer, namespace: &str, name: &str) -> Result<(), Stri
         (status["podNames"] == json!(live), "the names of its pods in its status"),
         (status["readyReplicas"] == *wanted && status["availableReplicas"] == *wanted, "its replicas in its status"),
         (status["observedGeneration"] == set["metadata"]["generation"], "its generation in its status"),
-        (
-            status["terminatingReplicas"].as_u64() == u64::try_from(terminating).ok(),
-            "its terminating pods in its status",
-        ),
+        (status["terminatingReplicas"] == json!(terminating), "its terminating pods in its status"),
         (is_ready, "the single condition Ready=True"),
         (finished <= 3, "at most 3 finished pods"),
         (is_rolled_out(&set), "its template in all pods"),

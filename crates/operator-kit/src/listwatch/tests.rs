@@ -260,8 +260,8 @@ async fn listed(sizes: &[usize]) -> (Vec<(usize, usize)>, Vec<u64>) {
     listed_slowly(sizes, Duration::ZERO).await
 }
 
-/// Lists things of these sizes, each of which takes `each`. Returns the limit and offset of each request, and the versions of the listed
-/// things.
+/// Lists things of these sizes from a server that needs the time `each` for every thing. Returns the limit and offset of each request, and
+/// the versions of the things.
 async fn listed_slowly(sizes: &[usize], each: Duration) -> (Vec<(usize, usize)>, Vec<u64>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let (noted, sizes) = (Arc::clone(&asked), sizes.to_vec());
