@@ -80,7 +80,7 @@ fn wait_and_end(Order { name, container }: Order) -> Result<()> {
     kill_marked(&name);
     let Some(folder) = container else {
         let down = Command::new(script()).args(["down", &name]).stderr(Stdio::null()).status()?;
-        ensure!(down.success(), "the cluster {name} did not end: see '{} status'", script().display());
+        ensure!(down.success(), "the cluster {name} did not end: '{} down {name}' says why", script().display());
         return Ok(());
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
