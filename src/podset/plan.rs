@@ -111,12 +111,8 @@ impl Input<'_> {
 
     /// The pods that are being deleted and count until they have ended.
     fn ending(&self) -> impl Iterator<Item = &Seen> {
-        self.view.pods.iter().filter(|seen| self.counts_as_ending(seen))
-    }
-
-    /// Whether this pod is being deleted and counts until it has ended.
-    fn counts_as_ending(&self, seen: &Seen) -> bool {
-        self.counts_terminating && self.view.set.waits_for_termination() && seen.is_ending()
+        let counts = self.counts_terminating && self.view.set.waits_for_termination();
+        self.view.pods.iter().filter(move |seen| counts && seen.is_ending())
     }
 
     /// When time alone will change the plan.
@@ -154,10 +150,7 @@ impl Input<'_> {
 
     /// The pods that lost the watched label and get it back.
     fn unlabelled(&self) -> Vec<Seen> {
-        let lacks_label = |seen: &&Seen| {
-            let is_wanted = !seen.is_terminating() || self.counts_as_ending(seen);
-            !seen.pod.is_labelled && is_wanted && !seen.is_missing
-        };
+        let lacks_label = |seen: &&Seen| !seen.pod.is_labelled && !seen.is_missing;
         let is_stray = |seen: &Seen| self.state.fates.strays.contains_key(&seen.pod.uid);
         let may_get_it = |seen: &&Seen| !is_stray(seen) && self.relabel_waits_until(seen).is_none();
         self.view.pods.iter().filter(lacks_label).filter(may_get_it).cloned().collect()

@@ -26,7 +26,7 @@ pub fn status(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> Po
     let current: Vec<&Seen> = pods.iter().filter(|seen| seen.is_current()).collect();
     let ready = current.iter().filter(|seen| seen.is_ready()).count();
     let terminating = pods.iter().filter(|seen| seen.counts_as_terminating()).count();
-    let updated: Vec<&&Seen> = current.iter().filter(|seen| seen.pod.revision == set.revision()).collect();
+    let updated: Vec<&&Seen> = current.iter().filter(|seen| set.is_template_of(&seen.pod)).collect();
     let updated_ready = updated.iter().filter(|seen| seen.is_ready()).count();
     let Described { ready: reason, why, others } = describe(view, plan, state, current.len(), ready);
     let of_n = set.wanted.as_ref().map(|wanted| format!(" of {}", wanted.replicas)).unwrap_or_default();
@@ -148,6 +148,10 @@ struct Described {
 /// Describes the set, and adds Stalled if the rollout makes no progress.
 fn describe(view: &View, plan: &Plan, state: &SetState, current: usize, ready: usize) -> Described {
     let mut described = describe_state(view, plan, state, current, ready);
+    let unstored = state.preparation.failure(&view.set).filter(|_| !state.preparation.is_stored(&view.set));
+    if let Some(failed) = unstored.filter(|_| plan.rollout != Rollout::InProgress && !view.set.is_deleting) {
+        described.why += &format!("; the template cannot be stored: {}", failed.message);
+    }
     if plan.is_late && described.ready != INVALID {
         let message = format!("the rollout makes no progress{}", described.why);
         described.others.retain(|(type_, ..)| *type_ != condition::RECONCILING);
@@ -188,8 +192,9 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
     }
     let Count { wanted, updated, .. } = plan.count;
     let mut updated = format!("{updated} of {wanted} pods have the new template");
-    // A rejection of a former spec does not apply to this one.
-    let rejected = state.reports.rejected_create.as_ref().filter(|rejected| rejected.generation == view.set.generation);
+    // A rejection of a former spec does not apply to this one, unless a stray is left that keeps pods from being created.
+    let applies = |rejected: &&Rejection| rejected.generation == view.set.generation || state.strays_hold();
+    let rejected = state.reports.rejected_create.as_ref().filter(applies);
     if let Some(mut described) = rejected.and_then(rejected_create) {
         // The rollout goes on, and has a deadline of its own.
         if plan.rollout == Rollout::InProgress && described.ready == NOT_READY {
@@ -331,9 +336,11 @@ mod tests {
     use super::*;
     use crate::podset::{
         conditions::is_same,
-        set_state::Reports,
+        observe::PodsLike,
+        set_state::{FailedPreparation, Reports},
         testing::{self, PodBuilder},
     };
+    use operator_kit::failures::Failures;
 
     mod undeletable;
 
@@ -460,6 +467,40 @@ mod tests {
         let mut unreadable = two_ready();
         Arc::make_mut(&mut unreadable.set).wanted = Err("unreadable".to_owned());
         assert_eq!(message(&unreadable, Hold::Blocked, &none), "2 pods are ready: unreadable");
+        let mut unstored = two_ready();
+        Arc::make_mut(&mut unstored.set).wanted.as_mut().unwrap().template = PodsLike::Large(2000);
+        let mut state = SetState::default();
+        state.preparation.failed = Some(Box::new(FailedPreparation {
+            revision: unstored.set.revision().unwrap(),
+            message: "no room".to_owned(),
+            is_invalid: false,
+            failures: Failures::default(),
+            again: testing::now(),
+        }));
+        let why = "2 of 2 pods are ready; the template cannot be stored: no room";
+        assert_eq!(message(&unstored, Hold::Nothing, &state), why);
+        state.preparation.stored = unstored.set.revision();
+        assert_eq!(message(&unstored, Hold::Nothing, &state), "2 of 2 pods are ready");
+    }
+
+    #[test]
+    fn a_stray_that_holds_is_named_after_a_change_of_the_spec() {
+        let mut view = view(vec![testing::pod("a").ready(9)]);
+        Arc::make_mut(&mut view.set).generation = 2;
+        let mut state = refused(RejectionKind::Unclear);
+        assert_eq!(conditions(&view, Hold::Nothing, &state).len(), 2, "the rejection was about another spec");
+        state.fates.strays.insert("uid".into(), "b".to_owned());
+        assert_eq!(conditions(&view, Hold::Nothing, &state)[2], "ReplicaFailure=True/FailedCreate");
+    }
+
+    #[test]
+    fn no_pod_counts_as_updated_while_the_spec_cannot_be_read() {
+        let mut pod = testing::pod("a").ready(9);
+        pod.0.revision = None;
+        let mut view = view(vec![pod]);
+        Arc::make_mut(&mut view.set).wanted = Err("unreadable".to_owned());
+        let status = status(&view, &planned(&view, Hold::Blocked), &SetState::default(), testing::now());
+        assert_eq!((status.available_replicas, status.updated_replicas), (1, 0));
     }
 
     #[test]

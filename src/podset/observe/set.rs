@@ -8,6 +8,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
+use super::pod::Pod;
 use crate::{
     api::{self, PodReplacementPolicy, PodSetSpec, PodSetStatus, PodTemplate, condition},
     podset::{
@@ -229,6 +230,11 @@ impl Set {
     /// The revision of the spec's template; `None`: the spec cannot be read.
     pub fn revision(&self) -> Option<Revision> {
         self.wanted.as_ref().ok().map(|wanted| wanted.revision)
+    }
+
+    /// Whether the pod has the spec's template.
+    pub fn is_template_of(&self, pod: &Pod) -> bool {
+        pod.revision.is_some() && pod.revision == self.revision()
     }
 
     /// Whether the stored status has the condition ReplicaFailure with this reason.

@@ -40,7 +40,7 @@ impl Default for RolloutRules {
 impl Input<'_> {
     /// Whether the pod has the template of the spec.
     pub(super) fn is_updated(&self, seen: &Seen) -> bool {
-        seen.pod.revision.is_some() && seen.pod.revision == self.view.set.revision()
+        self.view.set.is_template_of(&seen.pod)
     }
 
     /// Whether the pod has been ready for `minReadySeconds`, the watch has not lost it, and no delete of it may still take effect.
