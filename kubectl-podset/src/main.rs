@@ -58,7 +58,7 @@ enum Rollout {
         /// Watch the status of the rollout until it is done.
         #[arg(short, long, action = ArgAction::Set, default_value_t = true, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
         watch: bool,
-        /// The length of time to wait before ending watch, zero means never. It contains a time unit (1s, 2m, 3h).
+        /// The length of time to wait for each set before ending watch, zero means never. It contains a time unit (1s, 2m, 3h).
         #[arg(long, default_value = "0s", value_parser = duration)]
         timeout: SignedDuration,
         /// Pin to a specific revision for showing its status. 0: the last revision.
