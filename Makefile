@@ -1,6 +1,6 @@
 # `make` lists the targets. Each runs a command or two that you can also type.
 
-# These come from outside, so they are data. Make does not expand their text. A recipe reads them from its environment, as "$$NAME", so that
+# Users set these, so they are data. Make does not expand their text. A recipe reads them from its environment, as "$$NAME", so that
 # no shell runs them as code (the last line exports them). KUBECTL is an exception, because it is a command.
 OUTSIDE = ADVISORIES ARGS BASELINE BENCH BUNDLE_IMG CATALOG_IMG CLUSTER CONFIG FROM FUZZ_SECONDS IMG REVISION SEED SEEDS SOURCE TAG TARGET \
   VERSION

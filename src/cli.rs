@@ -93,7 +93,7 @@ fn flags(error: &TimingError) -> &'static str {
 /// Flags of `run`.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
-    /// Elect a leader, so that only one replica writes; `false` runs one process without election
+    /// Elect a leader, so that only one replica writes; with `false` every process writes, so run only one
     #[arg(long, env = "PODSET_OPERATOR_LEADER_ELECT", default_value_t = true, action = clap::ArgAction::Set,
         num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Leader election")]
     pub leader_elect: bool,

@@ -12,7 +12,8 @@ use crate::observe::view::{Seen, View};
 use crate::operator::{Operator, Settings};
 use crate::process::eventually;
 use crate::proxy::Proxy;
-use crate::scene::{LEASE, Scene};
+use crate::rights::LEASE;
+use crate::scene::Scene;
 
 /// How long replicas may take to start and to elect a leader.
 const START: Duration = Duration::from_secs(60);

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::jiff::Timestamp;
-use kube::Client;
 use testkit::lease::History;
 
 use crate::account::Account;
@@ -20,9 +19,7 @@ use crate::observe::view::{Seen, View};
 use crate::operator::{Deployment, Operator, Settings};
 use crate::process::tail;
 use crate::proxy::Proxy;
-use crate::rights;
-
-pub use crate::rights::LEASE;
+use crate::rights::{self, LEASE};
 
 /// How long a scenario waits for something that takes seconds.
 pub const PATIENCE: Duration = Duration::from_secs(90);
@@ -36,6 +33,7 @@ pub struct Scene {
     observer: Observer,
     excuses_forbidden: AtomicBool,
     logs: Mutex<Vec<PathBuf>>,
+    operators: Mutex<Vec<Operator>>,
     story: Mutex<String>,
 }
 
@@ -60,12 +58,9 @@ impl Scene {
             observer,
             excuses_forbidden: AtomicBool::new(false),
             logs: Mutex::default(),
+            operators: Mutex::default(),
             story: Mutex::default(),
         })
-    }
-
-    pub fn client(&self) -> Client {
-        self.cluster.client.clone()
     }
 
     pub fn kubectl(&self) -> Kubectl {
@@ -89,13 +84,16 @@ impl Scene {
         Settings::of(&[&self.namespace])
     }
 
-    pub async fn operator(&self) -> Result<Operator> {
-        self.run(self.settings()).await
+    /// Starts an operator that runs until the scenario ends.
+    pub async fn operator(&self) -> Result<()> {
+        self.operator_for(&[&self.namespace]).await
     }
 
-    /// Starts an operator for these namespaces; all if there are none.
-    pub async fn operator_for(&self, namespaces: &[&str]) -> Result<Operator> {
-        self.run(Settings::of(namespaces)).await
+    /// The same for these namespaces; all if there are none.
+    pub async fn operator_for(&self, namespaces: &[&str]) -> Result<()> {
+        let operator = self.run(Settings::of(namespaces)).await?;
+        self.operators.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(operator);
+        Ok(())
     }
 
     /// Names the next process of this kind, which starts now. Returns the name and the path of its log, which is kept if the scenario fails.
@@ -107,6 +105,7 @@ impl Scene {
         (name, logs[logs.len() - 1].clone())
     }
 
+    /// Starts an operator that the scenario can signal and end.
     pub async fn run(&self, settings: Settings) -> Result<Operator> {
         let (name, log) = self.next_process("operator");
         if let Some(image) = &self.image {

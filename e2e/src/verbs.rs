@@ -34,7 +34,8 @@ impl Scene {
         let api = if is_pod { "/api/v1" } else { "/apis/app.example.com/v1alpha1" };
         let uri = format!("{api}/namespaces/{}/{}", self.namespace, if is_pod { "pods" } else { "podsets" });
         let request = http::Request::post(uri).header("content-type", "application/json");
-        let created: Result<Value, _> = self.client().request(request.body(serde_json::to_vec(&manifest)?)?).await;
+        let created: Result<Value, _> =
+            self.cluster.client.request(request.body(serde_json::to_vec(&manifest)?)?).await;
         created.with_context(|| format!("creating {} {}", manifest["kind"], manifest["metadata"]["name"])).map(drop)
     }
 
@@ -99,15 +100,15 @@ impl Scene {
     }
 
     pub async fn stored_pod(&self, name: &str) -> Result<v1::Pod> {
-        let pods: Api<v1::Pod> = Api::namespaced(self.client(), &self.namespace);
+        let pods: Api<v1::Pod> = Api::namespaced(self.cluster.client.clone(), &self.namespace);
         pods.get(name).await.with_context(|| format!("reading pod {name}"))
     }
 
     pub fn sets(&self) -> Api<PodSet> {
-        Api::namespaced(self.client(), &self.namespace)
+        Api::namespaced(self.cluster.client.clone(), &self.namespace)
     }
 
     pub fn pods(&self) -> Api<Pod> {
-        Api::namespaced(self.client(), &self.namespace)
+        Api::namespaced(self.cluster.client.clone(), &self.namespace)
     }
 }

@@ -48,8 +48,9 @@ pub fn ready_reason(status: &PodSetStatus) -> &str {
     find(status, condition::READY).map_or("", |ready| &ready.reason)
 }
 
-/// Whether two statuses are equal, apart from the writer and from conditions that others have added. Pods that terminate one after the
-/// other are no reason to write a status each time: only from and to 0.
+/// Whether two statuses are equal, apart from the writer and from conditions that others have added. The number of
+/// terminating pods counts as changed only when it becomes 0 or is no longer 0, because pods that terminate one after the other are no reason to
+/// write a status each time.
 pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
     let others = |status: &PodSetStatus| PodSetStatus {
         terminating_replicas: status.terminating_replicas.min(1),

@@ -26,7 +26,8 @@ pub struct Count {
 }
 
 impl Count {
-    /// How many pods may be created under new names: **the line that keeps the promise**. Every pod that may live counts.
+    /// How many pods may be created: **the line that keeps the promise**. Every pod that may live counts. A create without an answer counts
+    /// too, so it may be repeated under its name.
     pub fn missing(&self) -> usize {
         self.wanted.saturating_sub(self.occupied())
     }

@@ -228,9 +228,10 @@ impl Input<'_> {
     fn undeletable(&self, count: Count, wanted: &Wanted) -> impl Iterator<Item = Uid> {
         let Input { view, state, .. } = *self;
         // Once enough pods have the new template, the partition wants the others to stay.
-        let wants_more_updated = count.updated < wanted.replicas - self.partition(wanted);
+        let is_rolling = wanted.update.budget().is_some();
+        let wants_more_updated = is_rolling && count.updated < wanted.replicas - self.partition(wanted);
         let is_affected = move |seen: &&Seen| {
-            seen.is_live() && (count.surplus() > 0 || (wants_more_updated && self.needs_update(seen)))
+            seen.is_live() && (count.surplus() > 0 || (wants_more_updated && !self.is_updated(seen)))
         };
         let uids = view.pods.iter().filter(is_affected).map(|seen| &seen.pod.uid);
         uids.filter(|uid| state.retry.rejected.contains(uid)).cloned()

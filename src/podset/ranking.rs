@@ -1,8 +1,8 @@
-//! Which pods a scale-down deletes first. Pure.
+//! Which pods a scale-down or a rollout deletes first. Pure.
 //!
 //! A pod whose delete may still take effect comes first. Pods whose last delete was rejected come last for a while. The others are compared
 //! by these rules, in order: not yet scheduled; Pending before Unknown before Running; not ready before ready; lower
-//! `controller.kubernetes.io/pod-deletion-cost`; lower `template_rank`; on the node with more pods of the set; ready for a shorter time;
+//! `controller.kubernetes.io/pod-deletion-cost`; lower `template_rank`; on the node with more of these pods; ready for a shorter time;
 //! more restarts; younger; then UID, so that the order is total.
 
 use std::{cmp::Reverse, collections::HashMap};

@@ -31,7 +31,7 @@ const NAMES_SHOWN: usize = 10;
 /// one status write for each pod.
 const STEP: SignedDuration = SignedDuration::from_secs(30);
 
-/// Updates the state with the result of a pass, and logs it in one line. `from` is the number of live pods before the pass.
+/// Updates the state with the result of a pass: what the next plan and report need. Logs it in one line. `from` is the number of live pods before the pass.
 pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut SetState) {
     let (created, deleted) = (done.created.len(), done.deleted.len());
     let to = (from + created).saturating_sub(deleted);
@@ -41,10 +41,6 @@ pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut 
     let is_scaling = !done.is_replacing && !has_reached_n(set, state);
     // A rollout has events of its own.
     let is_update = done.is_rolling && !is_scaling;
-    if created + deleted > 0 {
-        // If fewer pods live later, some were lost: the set is read before the next create (`Plan::creates_in_doubt`).
-        state.live = Some(to);
-    }
     record_span(&done);
     if (done.is_creating || done.is_deleting) && !is_update {
         let wanted = set.replicas();
@@ -62,6 +58,8 @@ pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut 
         state.retry.tried_generation = Some(set.generation);
     }
     if created + deleted > 0 {
+        // If fewer pods live later, some were lost: the set is read before the next create (`Plan::creates_in_doubt`).
+        state.live = Some(to);
         let pods = shown(done.created.iter().chain(&done.deleted));
         let what = match is_update {
             true => "updated pods",
@@ -205,8 +203,8 @@ pub async fn write_if_due(
     }
 }
 
-/// Whether a rollout is in progress, no more pods are available with its template than the stored status says, and ReplicaFailure has
-/// neither begun nor ended.
+/// Whether a rollout is in progress, and nothing that users follow has changed: how many pods are available with its template, and whether
+/// ReplicaFailure holds.
 fn is_within_step(stored: &PodSetStatus, new: &PodSetStatus, plan: &Plan) -> bool {
     let is_rolling = |status: &PodSetStatus| conditions::ready_reason(status) == conditions::ROLLING;
     let progress = |status: &PodSetStatus| {

@@ -69,12 +69,8 @@ fn number(count: usize) -> i32 {
 
 /// The revision of the spec once it is stored, and all pods have it and are available; until then the former one.
 fn current_revision(view: &View, plan: &Plan, state: &SetState) -> Option<Arc<str>> {
-    let is_stored = state.preparation.is_stored(&view.set);
-    let complete = view
-        .set
-        .revision()
-        .filter(|_| is_stored && plan.count.is_rolled_out())
-        .map(|revision| revision.to_string().into());
+    let is_complete = state.preparation.is_stored(&view.set) && plan.count.is_rolled_out();
+    let complete = view.set.revision().filter(|_| is_complete).map(|revision| revision.to_string().into());
     complete.or_else(|| view.set.status.current_revision.clone())
 }
 

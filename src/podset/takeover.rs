@@ -124,7 +124,7 @@ impl TakeOver {
 }
 
 impl Reads {
-    /// Logs a failure. Returns when to try again.
+    /// Notes a failure, and logs it if it is new. Returns when to try again.
     fn failed(&mut self, context: &Context, namespace: &str, error: &ReadError) -> Timestamp {
         let (env, error) = (&context.env, in_full(error));
         let (wait, is_news) = self.failures.note(&error, RETRY);

@@ -62,7 +62,7 @@ impl Observation {
         }
     }
 
-    /// A watch shows the Lease. It is ignored unless its version is the highest seen.
+    /// A watch shows the Lease. It is ignored unless its version is higher than all seen.
     pub fn watched(&mut self, lease: Lease, now: Timestamp) {
         self.heard = Some(now);
         if version(&lease) > self.highest {

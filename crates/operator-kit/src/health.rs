@@ -18,7 +18,7 @@ use leadership::env::Env;
 /// How many times an idle loop turns within its limit.
 const TURNS_WITHIN_LIMIT: i32 = 4;
 
-/// The check that fails while the process starts or ends.
+/// The readiness check that fails while the process starts or ends. The liveness check of this name always passes.
 const PROCESS: &str = "process";
 
 /// The check of the runtime that the controllers and the election run on.

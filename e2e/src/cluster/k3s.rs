@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -12,7 +12,6 @@ use testcontainers_modules::testcontainers::core::Mount;
 use testcontainers_modules::testcontainers::core::logs::LogFrame;
 use testcontainers_modules::testcontainers::runners::AsyncRunner;
 use testcontainers_modules::testcontainers::{ContainerAsync, ImageExt};
-use tokio::process::Command;
 
 use super::guard::{Guard, MARK};
 use super::{Found, docker, local};
@@ -53,7 +52,7 @@ pub async fn image() -> Result<Image> {
 
 /// Starts a container. It shares a folder with this machine, beside its log.
 pub async fn start(name: &str, image: &Image, folder: &Path) -> Result<Found> {
-    let kubectl = kubectl().await?;
+    let kubectl = local::kubectl().await?;
     let (shared, log) = (folder.join(name), folder.join(format!("{name}.log")));
     let guard = Guard::start(name, Some(shared.clone()))?;
     let images = shared.join("images");
@@ -121,15 +120,4 @@ fn outside(inside: &str, host: &str, port: u16) -> Result<String> {
     let there = "server: https://127.0.0.1:6443";
     anyhow::ensure!(inside.contains(there), "k3s wrote a kubeconfig without '{there}':\n{inside}");
     Ok(inside.replace(there, &format!("server: https://{host}:{port}{name}")))
-}
-
-/// kubectl from the PATH, or the one of the local cluster.
-async fn kubectl() -> Result<PathBuf> {
-    let mut version = Command::new("kubectl");
-    version.args(["version", "--client"]).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-    if version.status().await.is_ok_and(|status| status.success()) {
-        return Ok("kubectl".into());
-    }
-    let bin = local::binaries().await.context("kubectl is not on the PATH, and cannot be built: install it")?;
-    Ok(bin.join("kubectl"))
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -63,10 +64,21 @@ fn traced(collector: SocketAddr, file: &Path) -> Result<Vec<String>> {
 }
 
 /// The folder of kubectl and of the parts, which are built if they are missing.
-pub async fn binaries() -> Result<PathBuf> {
+async fn binaries() -> Result<PathBuf> {
     let mut bin = Command::new(script());
     bin.arg("bin");
     Ok(printed(bin).await?.into())
+}
+
+/// kubectl from the PATH, or the one of the local cluster.
+pub async fn kubectl() -> Result<PathBuf> {
+    let mut version = Command::new("kubectl");
+    version.args(["version", "--client"]).stdout(Stdio::null()).stderr(Stdio::null());
+    if version.status().await.is_ok_and(|status| status.success()) {
+        return Ok("kubectl".into());
+    }
+    let bin = binaries().await.context("kubectl is not on the PATH, and cannot be built: install it")?;
+    Ok(bin.join("kubectl"))
 }
 
 impl Cluster {

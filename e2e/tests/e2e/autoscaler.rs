@@ -16,7 +16,7 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 async fn keeps_a_set_within_its_bounds(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator().await?;
+    t.operator().await?;
     t.create_set("web", 2).await?;
     t.settles("web", 2).await?;
     // Without metrics it only enforces its bounds. That shows that it reads and writes the scale.

@@ -32,7 +32,7 @@ pub fn scenarios() -> Vec<Scenario> {
 
 /// Creates 100 sets of ten pods, and scales them down. In between, the operator sends nothing.
 async fn of_100_sets(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator_for(&[]).await?;
+    t.operator_for(&[]).await?;
     let sets: Vec<String> = (0..100).map(|n| format!("set-{n:02}")).collect();
     let before = (Timestamp::now(), Instant::now());
     try_join_all(sets.iter().map(|set| t.create_set(set, SIZE as i64))).await?;
@@ -51,7 +51,7 @@ async fn of_100_sets(t: Arc<Scene>) -> Result<()> {
 
 /// A rollout of R pods costs R deletes, R creates, R / maxUnavailable + 3 status patches, one dry run and one revision.
 async fn of_a_rollout(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator().await?;
+    t.operator().await?;
     let before = (Timestamp::now(), Instant::now());
     let strategy = json!({"rollingUpdate": {"maxUnavailable": "50%"}});
     let spec = json!({"replicas": SIZE, "template": template("one", false), "updateStrategy": strategy});

@@ -31,7 +31,7 @@ pub fn scenarios() -> Vec<Scenario> {
 async fn dies_and_comes_back(t: Arc<Scene>, part: &'static str) -> Result<()> {
     t.excuse_forbidden_requests();
     let kubectl = t.kubectl();
-    let mut operator = t.operator().await?;
+    let mut operator = t.run(t.settings()).await?;
     for set in SETS {
         t.create_set(set, 3).await?;
     }

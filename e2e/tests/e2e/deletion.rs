@@ -18,7 +18,7 @@ pub fn scenarios() -> Vec<Scenario> {
 
 /// The set waits for its last pod, here one with a finalizer, and gets no new ones.
 async fn in_the_foreground(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator().await?;
+    t.operator().await?;
     t.create_set("web", 3).await?;
     let pods = t.settles("web", 3).await?;
     t.patch_pod(&pods[0], json!({"metadata": {"finalizers": ["example.com/hold"]}})).await?;
@@ -35,7 +35,7 @@ async fn in_the_foreground(t: Arc<Scene>) -> Result<()> {
 
 /// The pods of the deleted set stay. A new set of the same name does not adopt them.
 async fn that_orphans(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator().await?;
+    t.operator().await?;
     t.create_set("web", 3).await?;
     let orphans = t.settles("web", 3).await?;
     t.sets().delete("web", &DeleteParams::orphan()).await?;

@@ -19,7 +19,7 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 async fn respects_a_disruption_budget(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator().await?;
+    t.operator().await?;
     t.create_set(SET, 4).await?;
     let pods = t.settles(SET, 4).await?;
     let mut nodes = Vec::new();

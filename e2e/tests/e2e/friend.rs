@@ -15,7 +15,7 @@ pub fn scenarios() -> Vec<Scenario> {
 
 async fn appears_and_vanishes(t: Arc<Scene>) -> Result<()> {
     let elsewhere = t.other_namespace("elsewhere").await?;
-    let _operator = t.operator_for(&[&t.namespace, &elsewhere]).await?;
+    t.operator_for(&[&t.namespace, &elsewhere]).await?;
     t.apply_sample("poc_v1_mycustomresource.yaml").await?;
     has_status(&t, "false True/FriendMissing 1").await?;
     t.create_pod(&elsewhere, "funny-joe").await?;

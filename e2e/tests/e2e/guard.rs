@@ -21,7 +21,7 @@ pub fn scenarios() -> Vec<Scenario> {
 
 async fn rejects_forced_deletes(t: Arc<Scene>) -> Result<()> {
     let kubectl = t.kubectl();
-    let _operator = t.operator().await?;
+    t.operator().await?;
     t.create_set("web", 4).await?;
     let pods = t.settles("web", 4).await?;
     t.create_pod(&t.namespace, "other").await?;

@@ -12,7 +12,7 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 async fn scales_and_shows(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator().await?;
+    t.operator().await?;
     let kubectl = t.kubectl();
     t.create_set("web", 2).await?;
     kubectl.run(&["wait", "--for=condition=Ready", "--timeout=90s", "podset/web"]).await?;

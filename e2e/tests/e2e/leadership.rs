@@ -40,7 +40,7 @@ async fn one_writer(t: Arc<Scene>) -> Result<()> {
     let binary = built(["--package", "leadership", "--example", "operator"]).await?;
     let mut replicas = Replicas { t: t.clone(), binary, fleet: Fleet::of(&t, LEASE) };
     grant_rights(&t).await?;
-    let users = tokio::spawn(edit_texts(t.client(), t.namespace.clone()));
+    let users = tokio::spawn(edit_texts(t.cluster.client.clone(), t.namespace.clone()));
     for _ in 0..2 {
         replicas.add().await?;
     }
@@ -114,7 +114,7 @@ async fn edit_texts(client: kube::Client, namespace: String) -> Result<()> {
 
 /// Fails unless every number of words is right.
 async fn check_counts(t: &Scene) -> Result<()> {
-    let maps = Api::<ConfigMap>::namespaced(t.client(), &t.namespace);
+    let maps = Api::<ConfigMap>::namespaced(t.cluster.client.clone(), &t.namespace);
     for n in 0..MAPS {
         let data = maps.get(&format!("map-{n}")).await?.data.unwrap_or_default();
         let words = data.get("text").map_or(0, |text| text.split_whitespace().count()).to_string();

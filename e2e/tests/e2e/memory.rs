@@ -28,7 +28,7 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 async fn with_large_objects(t: Arc<Scene>) -> Result<()> {
-    let mut operator = t.operator().await?;
+    let mut operator = t.run(t.settings()).await?;
     let sets: Vec<String> = (0..SETS).map(|n| format!("large-{n}")).collect();
     let spec = || json!({"replicas": 1, "template": {"spec": large_spec()}});
     let manifests = sets.clone().into_iter().map(|set| podset(&set, spec()));
@@ -50,7 +50,7 @@ async fn with_large_objects(t: Arc<Scene>) -> Result<()> {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": large_spec()})
     });
     stream::iter(pods).map(|pod| t.post(pod)).buffer_unordered(4).try_collect::<()>().await?;
-    let mut operator = t.operator().await?;
+    let mut operator = t.run(t.settings()).await?;
     t.scale("small", 4).await?;
     t.scale(&sets[0], 2).await?;
     t.settles("small", 4).await?;

@@ -19,7 +19,7 @@ pub fn scenarios() -> Vec<Scenario> {
 
 /// The sample gets its three pods, then seven more. The first three stay.
 async fn scale_up(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator().await?;
+    t.operator().await?;
     t.apply_sample("app_v1alpha1_podset.yaml").await?;
     let three = t.settles("podset-sample", 3).await?;
     for pod in &three {
@@ -33,7 +33,7 @@ async fn scale_up(t: Arc<Scene>) -> Result<()> {
 
 /// Three of the ten pods remain, and none of them is new.
 async fn scale_down(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator().await?;
+    t.operator().await?;
     t.create_set("web", 10).await?;
     t.settles("web", 10).await?;
     let uids: Vec<_> = t.look(|seen| seen.pods.all().map(|pod| pod.uid()).collect());
@@ -46,7 +46,7 @@ async fn scale_down(t: Arc<Scene>) -> Result<()> {
 
 /// The garbage collector deletes the pods of a deleted set, and the operator creates no others.
 async fn deletion(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator().await?;
+    t.operator().await?;
     t.create_set("web", 3).await?;
     t.settles("web", 3).await?;
     t.delete_set("web").await?;

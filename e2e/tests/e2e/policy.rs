@@ -28,7 +28,7 @@ async fn of_pod_security(t: Arc<Scene>) -> Result<()> {
     let (kubectl, run) = (t.kubectl(), ["run", "x", "--image=x", "--dry-run=server"]);
     let rejection = async || kubectl.rejected(&run, "").await?.find("violates PodSecurity").context("another error");
     eventually("the policy", PATIENCE, rejection).await?;
-    let _operator = t.operator().await?;
+    t.operator().await?;
     t.create_set("web", 2).await?;
     t.settles("web", 2).await.map(drop)
 }

@@ -57,7 +57,7 @@ pub async fn rolled_out(t: &Scene, set: &str, pods: usize) -> Result<Vec<String>
 
 /// All pods are replaced, though only an annotation changes. Each template is stored once.
 async fn reaches_all_pods(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator().await?;
+    t.operator().await?;
     t.create_set_from("web", json!({"replicas": 4, "template": template("one", false)})).await?;
     let first = rolled_out(&t, "web", 4).await?;
     change_template(&t, "two", false).await?;
@@ -71,7 +71,7 @@ async fn reaches_all_pods(t: Arc<Scene>) -> Result<()> {
 
 /// No more than `maxUnavailable` pods are lost, and the next template replaces them.
 async fn of_a_broken_template(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator().await?;
+    t.operator().await?;
     let strategy = json!({"rollingUpdate": {"maxUnavailable": "40%"}});
     let spec = json!({"replicas": 5, "template": template("one", false), "updateStrategy": strategy, "progressDeadlineSeconds": 5});
     t.create_set_from("web", spec).await?;
@@ -94,7 +94,7 @@ async fn of_a_broken_template(t: Arc<Scene>) -> Result<()> {
 
 /// A dry run finds the mistake before any pod is deleted.
 async fn of_an_invalid_template(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator().await?;
+    t.operator().await?;
     t.create_set_from("web", json!({"replicas": 3, "template": template("one", false)})).await?;
     let first = rolled_out(&t, "web", 3).await?;
     let never = json!({"template": {"spec": {"restartPolicy": "Sometimes"}}});

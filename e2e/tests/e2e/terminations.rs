@@ -20,7 +20,7 @@ pub fn scenarios() -> Vec<Scenario> {
 
 /// A pod with a finalizer stands for one whose containers do not stop. A kubelet would stop them.
 async fn are_waited_for(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator().await?;
+    t.operator().await?;
     t.create_set_from("web", json!({"replicas": 3, "podReplacementPolicy": "TerminationComplete"})).await?;
     let three = t.settles("web", 3).await?;
 

@@ -21,8 +21,8 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 async fn versions(t: Arc<Scene>) -> Result<()> {
-    let (kubectl, crds) = (t.kubectl(), Api::<CustomResourceDefinition>::all(t.client()));
-    let _operator = t.operator().await?;
+    let (kubectl, crds) = (t.kubectl(), Api::<CustomResourceDefinition>::all(t.cluster.client.clone()));
+    t.operator().await?;
     let pod = json!({"containers": [{"name": "main", "image": "example.com/x", "ports": [{"containerPort": 80}]}]});
     t.create_set_from("web", json!({"replicas": 3, "template": {"spec": pod}})).await?;
     t.settles("web", 3).await?;

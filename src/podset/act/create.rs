@@ -99,7 +99,8 @@ pub async fn create(context: &Context, set: &Set, creations: Vec<Creation>, stat
         }
     }
     let source = Source { revision: *revision, template: template.as_deref(), is_former: false };
-    create_from(batch(), source, [former, new].concat(), state, done).await;
+    former.extend(new);
+    create_from(batch(), source, former, state, done).await;
     done.has_updated = done.created.len() > of_former;
 }
 
@@ -121,8 +122,8 @@ async fn create_from(
         done.has_failed = true;
         return;
     }
-    // If creates for this spec have just succeeded, start with as many. Otherwise a large set with slow creates would start with one in
-    // each pass.
+    // Start with as many as have succeeded for this spec since the last event. Otherwise a large set with slow creates would start with one
+    // in each pass.
     let is_known = state.retry.tried_generation == Some(batch.set.generation) && state.retry.backoff.is_none();
     batch.first = 1 + state.reports.burst.filter(|_| is_known).map_or(0, |burst| burst.created);
     let send = |creation: Creation| async move { (create_one(batch, &creation, source).await, creation) };

@@ -35,7 +35,7 @@ pub struct Plan {
     pub progress: Option<Progress>,
     /// Whether the rollout has made no progress for so long that its deadline is over.
     pub is_late: bool,
-    /// Why missing pods are not created, or surplus pods not deleted, now.
+    /// Why missing pods are not created, or surplus pods not deleted, now. Strays and a failed preparation also delay creates.
     pub hold: Hold,
     /// Pods that count until they have ended, and have outlived their grace periods.
     pub overdue: BTreeSet<Uid>,

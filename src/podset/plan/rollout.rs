@@ -136,12 +136,6 @@ impl Input<'_> {
         seen.pod.revision.is_some() && seen.pod.revision == self.view.set.former_revision()
     }
 
-    /// Whether the pod is to be replaced because of its template.
-    pub(super) fn needs_update(&self, seen: &Seen) -> bool {
-        let is_rolling = self.view.set.wanted.as_ref().is_ok_and(|wanted| wanted.update.budget().is_some());
-        is_rolling && !self.is_updated(seen)
-    }
-
     /// Adds the state of the rollout, and what it needs.
     pub(super) fn with_rollout(&self, plan: Plan, wanted: &Wanted) -> Plan {
         let outdated = self.outdated(&plan, wanted);
