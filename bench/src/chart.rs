@@ -24,10 +24,7 @@ pub fn times(report: &Report) -> Result<String> {
     let mut svg = String::new();
     let area = SVGBackend::with_string(&mut svg, (900, 380)).into_drawing_area();
     area.fill(&WHITE)?;
-    let title = format!(
-        "{} sets of {} pods: seconds until every status is right (bare requests: every pod)",
-        HEADLINE.sets, HEADLINE.pods
-    );
+    let title = format!("{} sets of {} pods: seconds until every status is right", HEADLINE.sets, HEADLINE.pods);
     let mut chart = ChartBuilder::on(&area)
         .caption(title, ("sans-serif", 18))
         .margin(12)
