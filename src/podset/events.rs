@@ -63,7 +63,7 @@ pub fn deletes_rejected(message: &str) -> Event {
 
 /// Pods fail, and are replaced with backoff.
 pub fn pods_failing(message: &str) -> Event {
-    warning("PodsFailing", "BackOff", message)
+    warning(status::PODS_FAILING, "BackOff", message)
 }
 
 /// A rollout of this revision has reached a stage.

@@ -1,4 +1,4 @@
-//! Fourth stage, *report*: shows users what was done. It writes the status, and passes events to [`super::recorder`].
+//! Fourth stage, *report*: notes what was done, and shows it to users. It writes the status, and passes events to [`super::recorder`].
 //!
 //! In: the result of [`super::act::act`], and the set afterwards. A status is written only if it differs from the stored one, and not too
 //! often: see [`operator_kit::pace`].

@@ -176,6 +176,11 @@ impl Update {
         }
     }
 
+    /// Whether a changed template replaces running pods: not with OnDelete.
+    pub fn replaces_pods(&self) -> bool {
+        self.max_unavailable.is_some()
+    }
+
     /// How many pods may be unavailable, while pods are replaced because of their template.
     pub fn budget(&self) -> Option<usize> {
         self.max_unavailable.filter(|_| !self.is_paused)

@@ -40,7 +40,7 @@ pub struct SetState {
     pub fates: Fates,
     /// When to try again.
     pub retry: Retry,
-    /// What the report remembers.
+    /// What was reported. Some of it also steers the next plan and its creates.
     pub reports: Reports,
     /// How far the template of the spec is prepared.
     pub preparation: Preparation,
@@ -105,8 +105,8 @@ impl Preparation {
     /// template can be created.
     pub fn stops_creates(&self, set: &Set) -> bool {
         let is_failed = self.failure(set).is_some() && !self.is_stored(set);
-        let is_rolling = set.wanted.as_ref().is_ok_and(|wanted| wanted.update.max_unavailable.is_some());
-        self.has_collided(set) || (is_failed && is_rolling && set.former_revision().is_some())
+        let replaces_pods = set.wanted.as_ref().is_ok_and(|wanted| wanted.update.replaces_pods());
+        self.has_collided(set) || (is_failed && replaces_pods && set.former_revision().is_some())
     }
 
     /// Whether the ControllerRevision for the template of the spec has other content or another owner.
@@ -128,7 +128,7 @@ impl Preparation {
 /// What was reported, and what is still to be reported.
 #[derive(Clone, Debug, Default)]
 pub struct Reports {
-    /// Why the API server rejects creates, while it does.
+    /// Why the API server rejects creates, while it does. The plan reads it to choose the template of missing pods.
     pub rejected_create: Option<Rejection>,
     /// The rejected create in the last report, which has had its event.
     pub announced_rejection: Option<Rejection>,
@@ -141,7 +141,7 @@ pub struct Reports {
     pub announced_failing: bool,
     /// The pods of which an event says that they have outlived their grace periods.
     pub overdue: BTreeSet<Uid>,
-    /// The work that is under way and has no event yet.
+    /// The work that is under way and has no event yet. Creates start with as many as it has created.
     pub burst: Option<Burst>,
     /// Work that ended and has no event yet, and how many pods were live then.
     pub ended: Vec<(Burst, usize)>,

@@ -102,6 +102,9 @@ const ALL_READY: &str = "AllPodsReady";
 /// The reason of Ready while pods are missing, surplus or not ready.
 const NOT_READY: &str = "PodsNotReady";
 
+/// The reason of Ready while pods that failed are not replaced yet, and of the event about it.
+pub const PODS_FAILING: &str = "PodsFailing";
+
 /// The reason of Reconciling while the set waits for pods to terminate; also of Ready, if no pod reports why it is not ready.
 pub const WAITING_FOR_TERMINATION: &str = "WaitingForTermination";
 
@@ -126,7 +129,7 @@ pub const REASONS: [&str; 10] = [
     ROLLING,
     LATE,
     WAITING_FOR_TERMINATION,
-    "PodsFailing",
+    PODS_FAILING,
     INVALID,
     "Deleting",
 ];
@@ -206,7 +209,7 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
         let why = format!(": {message}{undeletable}");
         let mut others = vec![(condition::RECONCILING, BACKING_OFF, message)];
         others.extend(undeletable_because.map(|why| (condition::REPLICA_FAILURE, FAILED_DELETE, why.to_owned())));
-        return Described { ready: "PodsFailing", why, others };
+        return Described { ready: PODS_FAILING, why, others };
     }
     if let Some(message) = undeletable_because {
         return undeletable(view, plan, ready, message);

@@ -68,8 +68,8 @@ impl Input<'_> {
 
     /// Chooses the template of each pod to create. Those of the former template come first.
     pub(super) fn with_templates(&self, mut create: Vec<Creation>, count: Count, wanted: &Wanted) -> Vec<Creation> {
-        let is_rolling = wanted.update.max_unavailable.is_some() && self.rollout.is_careful;
-        let former = self.view.set.former_revision().filter(|_| is_rolling);
+        let is_careful = wanted.update.replaces_pods() && self.rollout.is_careful;
+        let former = self.view.set.former_revision().filter(|_| is_careful);
         let is_stopped = self.state.preparation.stops_creates(&self.view.set);
         let is_paused = wanted.update.is_paused && count.updated == 0;
         let new = match self.is_invalid() || is_stopped || is_paused {
@@ -108,8 +108,8 @@ impl Input<'_> {
 
     /// The pods of former templates that neither a pause nor the partition keeps: those that a scale-down would delete first.
     pub(super) fn not_kept(&self, wanted: &Wanted) -> BTreeSet<Uid> {
-        let is_rolling = wanted.update.max_unavailable.is_some() && !self.view.set.has_current_template();
-        let kept = match is_rolling {
+        let has_changed = wanted.update.replaces_pods() && !self.view.set.has_current_template();
+        let kept = match has_changed {
             false => 0,
             true if wanted.update.is_paused => usize::MAX,
             true => wanted.update.partition,
@@ -170,7 +170,7 @@ impl Input<'_> {
         // A new template is stored at once. One that a former leader reported is stored when pods are created or replaced, and before it can
         // become the former one. With OnDelete, it may have pods although it could not be stored.
         let is_used = replaces || !plan.create.is_empty();
-        let has_unstored_pods = wanted.update.max_unavailable.is_none() && plan.count.updated > 0;
+        let has_unstored_pods = !wanted.update.replaces_pods() && plan.count.updated > 0;
         let may_become_former = !set.has_current_template() && (plan.count.is_rolled_out() || has_unstored_pods);
         (preparation.is_new(set) || is_used || may_become_former).then_some(Prepare::Store)
     }
@@ -183,7 +183,7 @@ impl Input<'_> {
         let has_just_changed_back = set.has_current_template() && !set.is_revision_reported();
         let refills = has_just_changed_back && !count.is_complete() && !wanted.update.is_paused;
         let is_over = !has_old && (count.is_rolled_out() || !(is_known || refills || set.is_rolling()));
-        if wanted.update.max_unavailable.is_none() || is_over {
+        if !wanted.update.replaces_pods() || is_over {
             Rollout::None
         } else if wanted.update.is_paused {
             Rollout::Paused
