@@ -228,8 +228,8 @@ impl Input<'_> {
     fn undeletable(&self, count: Count, wanted: &Wanted) -> impl Iterator<Item = Uid> {
         let Input { view, state, .. } = *self;
         // Once enough pods have the new template, the partition wants the others to stay.
-        let replaces_pods = wanted.update.replaces_pods() && !wanted.update.is_paused;
-        let wants_more_updated = replaces_pods && count.updated < wanted.replicas - self.partition(wanted);
+        let replaces_now = wanted.update.budget().is_some();
+        let wants_more_updated = replaces_now && count.updated < wanted.replicas - self.partition(wanted);
         let is_affected = move |seen: &&Seen| {
             seen.is_live() && (count.surplus() > 0 || (wants_more_updated && !self.is_updated(seen)))
         };

@@ -31,7 +31,8 @@ const NAMES_SHOWN: usize = 10;
 /// one status write for each pod.
 const STEP: SignedDuration = SignedDuration::from_secs(30);
 
-/// Updates the state with the result of a pass: what the next plan and report need. Logs it in one line. `from` is the number of live pods before the pass.
+/// Updates the state with the result of a pass: what the next plan and report need. Logs it in one line. `from` is the number of live pods
+/// before the pass.
 pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut SetState) {
     let (created, deleted) = (done.created.len(), done.deleted.len());
     let to = (from + created).saturating_sub(deleted);

@@ -104,9 +104,8 @@ impl Preparation {
     /// Whether no pod of the spec's template is created now: its revision is about to change, or it is not stored and pods of the former
     /// template can be created.
     pub fn stops_creates(&self, set: &Set) -> bool {
-        let is_failed = self.failure(set).is_some() && !self.is_stored(set);
         let replaces_pods = set.wanted.as_ref().is_ok_and(|wanted| wanted.update.replaces_pods());
-        self.has_collided(set) || (is_failed && replaces_pods && set.former_revision().is_some())
+        self.has_collided(set) || (self.unstored(set).is_some() && replaces_pods && set.former_revision().is_some())
     }
 
     /// Whether the ControllerRevision for the template of the spec has other content or another owner.
@@ -117,6 +116,11 @@ impl Preparation {
     /// The last failure, if it concerns the template of the spec.
     pub fn failure(&self, set: &Set) -> Option<&FailedPreparation> {
         self.failed.as_deref().filter(|failed| Some(failed.revision) == set.revision())
+    }
+
+    /// The last failure, if the template of the spec is not stored because of it.
+    pub fn unstored(&self, set: &Set) -> Option<&FailedPreparation> {
+        self.failure(set).filter(|_| !self.is_stored(set))
     }
 
     /// The last failure, if it shows that the template of the spec is invalid.

@@ -147,8 +147,8 @@ struct Described {
 /// Describes the set, and adds Stalled if the rollout makes no progress.
 fn describe(view: &View, plan: &Plan, state: &SetState, current: usize, ready: usize) -> Described {
     let mut described = describe_state(view, plan, state, current, ready);
-    let unstored = state.preparation.failure(&view.set).filter(|_| !state.preparation.is_stored(&view.set));
-    if let Some(failed) = unstored.filter(|_| plan.rollout != Rollout::InProgress && !view.set.is_deleting) {
+    let is_silent = plan.rollout == Rollout::InProgress || view.set.is_deleting;
+    if let Some(failed) = state.preparation.unstored(&view.set).filter(|_| !is_silent) {
         described.why += &format!("; the template cannot be stored: {}", failed.message);
     }
     if plan.is_late && described.ready != INVALID {

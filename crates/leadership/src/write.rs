@@ -23,8 +23,8 @@ const ERROR_MARGIN: SignedDuration = SignedDuration::from_millis(500);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// It was not sent: this process does not lead. A reconcile that gets this error need not try again: a process that is elected
-    /// reconciles all objects ([`Leadership::elections`]).
+    /// It was not sent: this process does not lead, or its term ends too soon. A reconcile that gets this error need not try again: a
+    /// process that is elected reconciles all objects ([`Leadership::elections`]).
     #[error("not sent, because this process does not lead")]
     NotLeader,
     /// It was not sent: the API server passes such a request on to a kubelet, a pod or a service without a timeout, so it could outlive the term.
