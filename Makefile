@@ -20,8 +20,8 @@ KUBECTL ?= $(or $(shell command -v kubectl 2>/dev/null),$(shell hack/cluster/clu
 SHELL = bash
 .SHELLFLAGS = -e -o pipefail -c
 
-SCRIPTS = hack/lib.sh hack/chart hack/demo hack/govulncheck hack/krew hack/render hack/trace-demo hack/verify-release hack/cluster/build hack/cluster/cluster \
-  hack/image/build hack/image/compile hack/image/test hack/prometheus/check .ci/run
+SCRIPTS = hack/lib.sh hack/chart hack/demo hack/govulncheck hack/krew hack/render hack/trace-demo hack/verify-release \
+  hack/cluster/build hack/cluster/cluster hack/image/build hack/image/compile hack/image/test hack/prometheus/check .ci/run
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # cargo uses all cores, and the output of tests must not mix

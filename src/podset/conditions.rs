@@ -48,9 +48,8 @@ pub fn ready_reason(status: &PodSetStatus) -> &str {
     find(status, condition::READY).map_or("", |ready| &ready.reason)
 }
 
-/// Whether two statuses are equal, apart from the writer and from conditions that others have added. The number of
-/// terminating pods counts as changed only when it becomes 0 or is no longer 0, because pods that terminate one after the other are no reason to
-/// write a status each time.
+/// Whether two statuses are equal, apart from the writer and from conditions that others have added. The number of terminating pods counts
+/// as changed only when it becomes 0 or is no longer 0. Otherwise pods that terminate one after the other would cause a write each.
 pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
     let others = |status: &PodSetStatus| PodSetStatus {
         terminating_replicas: status.terminating_replicas.min(1),

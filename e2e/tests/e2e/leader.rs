@@ -76,7 +76,7 @@ async fn frozen_during_creates(t: Arc<Scene>) -> Result<()> {
         sleep(Duration::from_secs(1)).await;
         election.fleet.operator(&leader)?.signal(Signal::CONT)?;
         election.exits_without_the_lease(&leader).await?;
-        t.all_settle(&burst, 10, 2 * PATIENCE).await?; // a node with real containers starts some pods a second
+        t.all_settle(&burst, 10, 2 * PATIENCE).await?; // a node with real containers starts only a few pods a second
         try_join_all(burst.iter().map(|set| t.delete_set(set))).await?;
         election.adds_a_replica().await?;
     }

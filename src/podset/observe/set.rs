@@ -232,7 +232,7 @@ impl Set {
         self.wanted.as_ref().ok().map(|wanted| wanted.revision)
     }
 
-    /// Whether the pod has the spec's template.
+    /// Whether the pod has the template of the spec. No pod has it while the spec cannot be read.
     pub fn is_template_of(&self, pod: &Pod) -> bool {
         pod.revision.is_some() && pod.revision == self.revision()
     }

@@ -364,7 +364,8 @@ async fn on_delete_leaves_existing_pods_as_they_are() {
     let (server, operator) = running(3, json!({ "updateStrategy": { "type": "OnDelete" } })).await;
     let unstored = server.fault(Requests::creates("controllerrevisions"), Fault::Refuse(Status::of_code(500)));
     changed_to(&server, "b", 60, "a a a").await;
-    assert!(condition(&server, "Ready").contains("3 pods are ready; the template cannot be stored: InternalError"));
+    let ready_but = "True/AllPodsReady: 3 of 3 pods are ready; the template cannot be stored: InternalError";
+    assert!(condition(&server, "Ready").starts_with(ready_but));
     server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
     ready(&server, "web", 3).await;
     assert_eq!(versions(&server), "a a b");

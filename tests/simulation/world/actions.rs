@@ -15,8 +15,7 @@ pub enum Kind {
     Apart,
     /// The Lease is edited by hand. Not in worlds with late requests, because the promise does not cover both together.
     Edit,
-    /// A webhook renames pods. Not in worlds with late requests, because the name is what makes a repeated create
-    /// harmless.
+    /// A webhook renames pods. Not in worlds with late requests: repeated creates are harmless because of their names.
     Renamed,
 }
 
