@@ -2,13 +2,16 @@
 //!
 //! [`Recorder::record`] takes events, and [`Recorder::run`] sends one create for each. An event that is rejected or gets no answer is lost.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event as EventResource;
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
 use tracing::{debug, warn};
 
 use super::{
@@ -19,14 +22,14 @@ use leadership::env::Env;
 use operator_kit::{
     ObjectKey,
     client::{Answer, Writer},
-    fair::FairSemaphore,
+    fair::{FairSemaphore, Permit},
     meta::Uid,
     requests,
     telemetry::spans::SpanRef,
 };
 
-/// The most events that wait; further ones are lost.
-const WAITING: u32 = 10_000;
+/// The most events that wait; further ones are lost. Namespaces share the places fairly; one alone gets 7,500.
+const WAITING: usize = 10_000;
 
 /// The most requests in flight: enough to keep up, and few compared with the other writes. Namespaces share them fairly; one alone gets 4.
 const AT_ONCE: usize = 6;
@@ -41,8 +44,10 @@ pub struct Recorder {
     instance: String,
     sender: mpsc::UnboundedSender<QueuedEvent>,
     receiver: Mutex<mpsc::UnboundedReceiver<QueuedEvent>>,
-    /// Each event that waits or is in flight holds a permit.
-    permits: Arc<Semaphore>,
+    /// Each event that waits or is in flight holds one of these places.
+    places: FairSemaphore,
+    /// Counts the events that wait or are in flight.
+    unsent: TaskTracker,
     slots: FairSemaphore,
     /// Stops the sending of further events.
     stop_sending: CancellationToken,
@@ -58,16 +63,17 @@ struct QueuedEvent {
     unique: i128,
     /// The span in which it happened.
     parent: Option<SpanRef>,
-    _permit: OwnedSemaphorePermit,
+    _place: Permit,
+    _unsent: TaskTrackerToken,
 }
 
 impl Recorder {
     /// A recorder that sends through `writer`. Events name `instance` as the process.
     pub fn new(env: Env, writer: Writer, instance: String) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let permits = Arc::new(Semaphore::new(usize::try_from(WAITING).unwrap_or(Semaphore::MAX_PERMITS)));
-        let (slots, stop_sending) = (FairSemaphore::new(AT_ONCE), CancellationToken::new());
-        Recorder { env, writer, instance, sender, receiver: Mutex::new(receiver), permits, slots, stop_sending }
+        let (places, slots) = (FairSemaphore::new(WAITING), FairSemaphore::new(AT_ONCE));
+        let (unsent, stop_sending) = (TaskTracker::new(), CancellationToken::new());
+        Recorder { env, writer, instance, sender, receiver: Mutex::new(receiver), places, unsent, slots, stop_sending }
     }
 
     /// Queues events of this set that have just happened.
@@ -75,12 +81,13 @@ impl Recorder {
         let wall = self.env.clock.wall();
         let moment = wall.as_nanosecond();
         for (event, unique) in events.into_iter().zip(moment..) {
-            let Ok(permit) = self.permits.clone().try_acquire_owned() else {
+            let Some(place) = self.places.try_acquire(&set.key.namespace, 1) else {
                 warn!(set = %set.key, reason = event.reason, "too many events are queued; dropping one");
                 continue;
             };
-            let (key, uid) = (set.key.clone(), set.uid.clone());
-            let queued = QueuedEvent { event, key, uid, wall, unique, parent: SpanRef::current(), _permit: permit };
+            let (key, uid, parent) = (set.key.clone(), set.uid.clone(), SpanRef::current());
+            let _unsent = self.unsent.token();
+            let queued = QueuedEvent { event, key, uid, wall, unique, parent, _place: place, _unsent };
             // This cannot fail: the receiver lives in this recorder.
             let _ = self.sender.send(queued);
         }
@@ -95,7 +102,8 @@ impl Recorder {
 
     /// Waits until all events are sent, but not longer than [`FLUSH_TIMEOUT`], because the next leader waits too.
     pub async fn flush(&self) {
-        if tokio::time::timeout(FLUSH_TIMEOUT, self.permits.acquire_many(WAITING)).await.is_ok() {
+        self.unsent.close();
+        if tokio::time::timeout(FLUSH_TIMEOUT, self.unsent.wait()).await.is_ok() {
             return;
         }
         self.stop_sending.cancel();
@@ -113,7 +121,7 @@ impl Recorder {
     }
 
     async fn send_now(&self, queued: QueuedEvent) {
-        let QueuedEvent { event, key, uid, wall, unique, parent, _permit } = queued;
+        let QueuedEvent { event, key, uid, wall, unique, parent, _place, _unsent } = queued;
         let manifest = events::manifest(&event, (&key, &uid), wall, unique, &self.instance);
         let build = || {
             let mut request = requests::create::<EventResource>(&key.namespace, &manifest)?;
@@ -131,7 +139,10 @@ impl Recorder {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
 
     use http::{Request, Response, Uri};
     use kube::client::Body;
@@ -163,9 +174,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn events_beyond_the_limit_are_dropped_and_the_rest_is_sent() {
         let ((recorder, sent), set) = (recorder(), testing::set(1));
-        let many = usize::try_from(WAITING).unwrap();
-        recorder.record(&set, vec![event(); many - 1]);
+        let of_one_namespace = WAITING * 3 / 4;
+        recorder.record(&set, vec![event(); of_one_namespace - 1]);
         recorder.record(&set, vec![event(); 2]);
+        recorder.record(&Set { key: ObjectKey::new("other", "web"), ..testing::set(1) }, vec![event()]);
+        let many = of_one_namespace + 1;
         let running = recorder.clone();
         let running = tokio::spawn(async move { running.run().await });
         recorder.flush().await;

@@ -193,7 +193,9 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
     let mut updated = format!("{updated} of {wanted} pods have the new template");
     // A rejection of a former spec does not apply to this one, unless a stray is left that keeps pods from being created.
     let applies = |rejected: &&Rejection| rejected.generation == view.set.generation || state.strays_hold();
-    let rejected = state.reports.rejected_create.as_ref().filter(applies);
+    // While all creates wait for the restart backoff, they are not tried, so a rejection may be over.
+    let waits = plan.hold == Hold::RestartBackoff && plan.create.is_empty();
+    let rejected = state.reports.rejected_create.as_ref().filter(applies).filter(|_| !waits);
     if let Some(mut described) = rejected.and_then(rejected_create) {
         // The rollout goes on, and has a deadline of its own.
         if plan.rollout == Rollout::InProgress && described.ready == NOT_READY {
@@ -399,7 +401,7 @@ mod tests {
         let mut deleting = two_ready();
         Arc::make_mut(&mut deleting.set).is_deleting = true;
         let none = SetState::default();
-        let cases: [(View, Hold, SetState, &[&str]); 7] = [
+        let cases: [(View, Hold, SetState, &[&str]); 8] = [
             (two_ready(), Hold::Nothing, none.clone(), &["Ready=True/AllPodsReady"]),
             (one(), Hold::Nothing, none.clone(), &["Ready=False/PodsNotReady", "Reconciling=True/Progressing"]),
             (
@@ -409,6 +411,12 @@ mod tests {
                 &["Ready=False/PodsNotReady", "Reconciling=True/Retrying", "ReplicaFailure=True/FailedCreate"],
             ),
             (one(), Hold::RestartBackoff, none.clone(), &["Ready=False/PodsFailing", "Reconciling=True/BackingOff"]),
+            (
+                one(),
+                Hold::RestartBackoff,
+                refused(RejectionKind::Forbidden),
+                &["Ready=False/PodsFailing", "Reconciling=True/BackingOff"],
+            ),
             (
                 one(),
                 Hold::Failure,

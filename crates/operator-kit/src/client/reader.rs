@@ -10,11 +10,15 @@ use super::traced::Traced;
 use crate::{
     ObjectKey,
     budget::Budget,
+    fair::FairSemaphore,
     meta::Watched,
     requests,
     text::{in_full, in_words},
 };
 use leadership::answer::is_absent;
+
+/// The most reads of single objects in flight. Each has its own connection, and a small answer waits for no budget.
+const GETS_AT_ONCE: usize = 64;
 
 /// The timeout of a read that is not a watch.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,6 +54,7 @@ pub struct Reader {
     url: Uri,
     /// Bounds the memory for large answers.
     budget: Budget,
+    slots: FairSemaphore,
 }
 
 /// The error in an answer, from the API server or from a proxy or load balancer before it. These may answer with any text, of any length.
@@ -79,7 +84,7 @@ pub fn status(json: &[u8]) -> Option<Status> {
 impl Reader {
     /// Reads through `client`, which talks to the API server at `url`.
     pub fn new(client: Client, url: &Uri) -> Self {
-        Reader { client, url: url.clone(), budget: Budget::default() }
+        Reader { client, url: url.clone(), budget: Budget::default(), slots: FairSemaphore::new(GETS_AT_ONCE) }
     }
 
     /// Reads one answer of at most `max_bytes`. Returns it with its size in bytes.
@@ -114,7 +119,7 @@ impl Reader {
         answer
     }
 
-    /// Reads one object, consistently; `None` if it does not exist.
+    /// Reads one object, consistently; `None` if it does not exist. Namespaces share the places for these reads, see [`crate::fair`].
     ///
     /// # Errors
     ///
@@ -124,6 +129,7 @@ impl Reader {
         K: Resource<DynamicType = ()>,
         W: Watched,
     {
+        let _slot = self.slots.acquire(&key.namespace).await;
         let request = requests::get::<K>(key).map_err(|error| error.to_string())?;
         match self.read(request, usize::MAX).await {
             Ok((object, _)) => with_version(object).map(Some).map_err(|error| in_full(&kube::Error::SerdeError(error))),
@@ -154,6 +160,9 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use futures::future::join_all;
     use http::Response;
     use k8s_openapi::api::core::v1::Pod;
     use serde::Deserialize;
@@ -161,7 +170,7 @@ mod tests {
     use tower::BoxError;
 
     use super::*;
-    use crate::meta::Meta;
+    use crate::{lock, meta::Meta};
 
     #[derive(Debug, Deserialize)]
     struct Object {
@@ -203,6 +212,24 @@ mod tests {
         ] {
             read(404, &body).await.expect_err(&body);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_reads_of_one_namespace_leave_room_for_another() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let record = asked.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            lock(&record).push(request.uri().path().to_owned());
+            std::future::pending::<Result<Response<Body>, BoxError>>()
+        });
+        let reader = Reader::new(Client::new(service, "default"), &Uri::default());
+        let get = async |namespace: &str| reader.get::<Pod, Object>(&ObjectKey::new(namespace, "web-1")).await;
+        let busy = join_all((0..1_000).map(|_| get("busy")));
+        let reads = async { tokio::join!(busy, get("other")) };
+        tokio::time::timeout(READ_TIMEOUT / 2, reads).await.expect_err("no read is answered");
+        let asked = lock(&asked);
+        assert_eq!(asked.iter().filter(|path| path.contains("/busy/")).count(), GETS_AT_ONCE * 3 / 4);
+        assert_eq!(asked.len(), GETS_AT_ONCE * 3 / 4 + 1);
     }
 
     #[tokio::test]
