@@ -15,7 +15,7 @@ use super::{
     observe::{Set, View},
     plan::{Hold, Plan, Rollout},
     rejection::{Rejection, RejectionKind},
-    set_state::{Burst, SetState, Stage},
+    set_state::{Burst, ReportedRollout, Reports, SetState, Stage},
     status,
 };
 use crate::api::{PodSet, PodSetStatus, condition};
@@ -44,16 +44,7 @@ pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut 
     let is_update = done.is_rolling && !is_scaling;
     record_span(&done);
     if (done.is_creating || done.is_deleting) && !is_update {
-        let wanted = set.replicas();
-        let former = state.reports.burst.take_if(|burst| burst.wanted != wanted);
-        state.reports.ended.extend(former.map(|burst| (burst, from)));
-        let burst =
-            state.reports.burst.get_or_insert(Burst { wanted, from, created: 0, is_deleting: false, is_scaling });
-        if is_scaling {
-            state.reports.reached = None;
-        }
-        burst.created += created;
-        burst.is_deleting |= done.is_deleting;
+        extend_burst(&done, set.replicas(), from, is_scaling, &mut state.reports);
     }
     if done.is_creating {
         state.retry.tried_generation = Some(set.generation);
@@ -88,6 +79,18 @@ pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut 
         Some(rejected) => create_rejected(set, rejected, state),
         None if created > 0 => state.reports.rejected_create = None,
         None => {}
+    }
+}
+
+/// Adds what a pass has done to the work that gets one event. Work for another number of pods ends with that.
+fn extend_burst(done: &Done, wanted: usize, from: usize, is_scaling: bool, reports: &mut Reports) {
+    let former = reports.burst.take_if(|burst| burst.wanted != wanted);
+    reports.ended.extend(former.map(|burst| (burst, from)));
+    let burst = reports.burst.get_or_insert(Burst { wanted, from, created: 0, is_deleting: false, is_scaling });
+    burst.created += done.created.len();
+    burst.is_deleting |= done.is_deleting;
+    if is_scaling {
+        reports.reached = None;
     }
 }
 
@@ -222,10 +225,10 @@ fn rollout_event(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetStat
     let is_same = set.status.update_revision.as_ref() == Some(revision);
     let reason = conditions::ready_reason(&set.status);
     let is_rolling = conditions::reports_rollout(&set.status);
-    let before = state.reports.stage.as_ref().filter(|(of, ..)| of == revision);
-    let was_rolling = matches!(before, Some((_, Stage::Started | Stage::Stalled, _)));
+    let before = state.reports.rollout.as_ref().filter(|before| before.revision == *revision);
+    let was_rolling = before.is_some_and(|before| matches!(before.stage, Stage::Started | Stage::Stalled));
     // On a scale-down, the status may be about an older spec for a while.
-    let is_known = set.is_observed() || before.is_some_and(|(.., generation)| *generation == set.generation);
+    let is_known = set.is_observed() || before.is_some_and(|before| before.generation == set.generation);
     let (stage, was_announced) = match plan.rollout {
         _ if plan.is_late => (Stage::Stalled, is_same && reason == conditions::LATE),
         // A rollout starts or pauses when the spec changes. If this spec is known already, a pod was lost or is no longer ready: no event.
@@ -237,8 +240,8 @@ fn rollout_event(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetStat
         }
         Rollout::None | Rollout::AtPartition => (Stage::Idle, true),
     };
-    let is_news = before.is_none_or(|(_, before, _)| *before != stage);
-    state.reports.stage = Some((revision.clone(), stage, set.generation));
+    let is_news = before.is_none_or(|before| before.stage != stage);
+    state.reports.rollout = Some(ReportedRollout { revision: revision.clone(), generation: set.generation, stage });
     (is_news && !was_announced).then(|| events::rollout(stage, revision, plan.count)).flatten()
 }
 

@@ -151,8 +151,8 @@ pub struct Reports {
     pub ended: Vec<(Burst, usize)>,
     /// The wanted number that the set last reached; `None` once it works towards another.
     pub reached: Option<usize>,
-    /// The revision and the stage of the rollout in the last report, and its generation.
-    pub stage: Option<(Arc<str>, Stage, i64)>,
+    /// The rollout in the last report.
+    pub rollout: Option<ReportedRollout>,
     /// When the first pass since the last report began.
     pub silent_since: Option<Timestamp>,
     /// The types of conditions that the API server keeps although they are not applied any more.
@@ -213,6 +213,17 @@ pub struct Fates {
     pub deletes: BTreeMap<Uid, Timestamp>,
     /// Pods that differ from what was ordered and must go: their names by UID.
     pub strays: BTreeMap<Uid, String>,
+}
+
+/// What a report said about the rollout.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ReportedRollout {
+    /// The revision of the spec's template.
+    pub revision: Arc<str>,
+    /// The generation of the spec.
+    pub generation: i64,
+    /// How far the rollout had come.
+    pub stage: Stage,
 }
 
 /// The stage of a rollout.
