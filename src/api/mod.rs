@@ -52,14 +52,14 @@ pub mod condition {
 }
 
 /// The files of `config/crd/bases`, which `podset-operator crd` prints. The code that generates them would add 1 MB to the binary.
-pub const CRD_FILES: [&str; 2] = [
+pub const CRD_FILES: &[&str] = &[
     include_str!("../../config/crd/bases/app.example.com_podsets.yaml"),
     include_str!("../../config/crd/bases/poc.test.domain_mycustomresources.yaml"),
 ];
 
 /// The custom resource definitions, each with the name of its file in `config/crd/bases`.
-pub fn crds() -> [(&'static str, CustomResourceDefinition); 2] {
-    [
+pub fn crds() -> Vec<(&'static str, CustomResourceDefinition)> {
+    vec![
         ("app.example.com_podsets.yaml", podset::crd()),
         ("poc.test.domain_mycustomresources.yaml", MyCustomResource::crd()),
     ]

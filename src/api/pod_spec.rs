@@ -87,7 +87,7 @@ mod tests {
 
     /// The schema in the CRD.
     fn in_crd() -> Value {
-        let [(_, crd), ..] = api::crds();
+        let (_, crd) = api::crds().swap_remove(0);
         let version = serde_json::to_value(&crd.spec.versions[0]).unwrap();
         version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["template"]["properties"]["spec"]
             .clone()

@@ -30,8 +30,8 @@ pub static ACCESS_REVIEWS: Kind = built_in("authorization.k8s.io", "SubjectAcces
 pub static PODSETS: Kind = custom("app.example.com", "v1alpha1", "PodSet", "podsets");
 pub static MYCUSTOMRESOURCES: Kind = custom("poc.test.domain", "v1", "MyCustomResource", "mycustomresources");
 
-static SERVED: [&Kind; 9] =
-    [&PODS, &NAMESPACES, &EVENTS, &LEASES, &REVISIONS, &TOKEN_REVIEWS, &ACCESS_REVIEWS, &PODSETS, &MYCUSTOMRESOURCES];
+static SERVED: &[&Kind] =
+    &[&PODS, &NAMESPACES, &EVENTS, &LEASES, &REVISIONS, &TOKEN_REVIEWS, &ACCESS_REVIEWS, &PODSETS, &MYCUSTOMRESOURCES];
 
 const fn built_in(group: &'static str, kind: &'static str, plural: &'static str, has_status_subresource: bool) -> Kind {
     Kind { group, version: "v1", kind, plural, has_status_subresource, custom: false }
@@ -43,11 +43,11 @@ const fn custom(group: &'static str, version: &'static str, kind: &'static str, 
 
 impl Kind {
     pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Self> {
-        SERVED.into_iter().find(|k| k.group == group && k.version == version && k.plural == plural)
+        SERVED.iter().copied().find(|k| k.group == group && k.version == version && k.plural == plural)
     }
 
     pub fn of(object: &Value) -> &'static Self {
-        SERVED.into_iter().find(|k| object["kind"] == k.kind).expect("only served kinds are stored")
+        SERVED.iter().copied().find(|k| object["kind"] == k.kind).expect("only served kinds are stored")
     }
 
     pub fn group_served(group: &str, version: &str) -> bool {
