@@ -75,7 +75,8 @@ impl Progress {
             // Pods that a scale-up adds are no progress either, so they count as reached already.
             let added = now.wanted.saturating_sub(before.wanted);
             let updated = now.updated.max(before.updated + added).min(now.wanted);
-            return Progress { count: Count { updated, ..now }, since: former.since, ..self };
+            let updated_available = now.updated_available.max(before.updated_available).min(now.wanted);
+            return Progress { count: Count { updated, updated_available, ..now }, since: former.since, ..self };
         }
         if self.update != former.update {
             return self;
@@ -87,5 +88,33 @@ impl Progress {
         let since = if is_progress { self.since } else { former.since };
         let ending = if has_advanced { now.ending } else { now.ending.min(before.ending) };
         Progress { count: Count { updated, updated_available, ending, ..now }, since, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+    use crate::podset::testing;
+
+    #[test]
+    fn a_pod_that_is_available_again_is_no_progress_even_if_the_set_was_scaled() {
+        let set = testing::set(5);
+        let wanted = set.wanted.as_ref().unwrap();
+        let seen = |second, of, updated_available| Progress {
+            revision: wanted.revision,
+            update: wanted.update,
+            count: Count { wanted: of, updated: 1, updated_available, ..Count::default() },
+            since: testing::now() + SignedDuration::from_secs(second),
+        };
+        let mut progress = seen(0, 5, 1);
+        for next in
+            [seen(1, 5, 0), seen(2, 5, 1), seen(3, 5, 0), seen(4, 6, 0), seen(5, 6, 1), seen(6, 5, 0), seen(7, 5, 1)]
+        {
+            progress = next.after(Some(progress));
+        }
+        assert_eq!(progress.since, testing::now());
+        assert_eq!(seen(8, 5, 2).after(Some(progress)).since, seen(8, 5, 2).since);
     }
 }

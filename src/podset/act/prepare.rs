@@ -52,10 +52,14 @@ impl<D: DeserializeOwned + Default> Watched for Stored<D> {
 }
 
 impl Stored<Option<Box<RawValue>>> {
-    /// The template, if this is a ControllerRevision of the set. Its content may be anything.
-    fn template(&self, set: &Uid) -> Option<PodTemplate> {
-        let data = self.data.as_ref().filter(|_| is_owned(&self.metadata, set))?;
-        serde_json::from_str::<Data<PodTemplate>>(data.get()).ok().map(|data| data.template)
+    /// The template. The content of a ControllerRevision may be anything.
+    fn template(&self) -> Option<PodTemplate> {
+        serde_json::from_str::<Data<PodTemplate>>(self.data.as_ref()?.get()).ok().map(|data| data.template)
+    }
+
+    /// Whether the set controls it, or nobody owns it: a delete of the set with `--cascade=orphan` removes the owner.
+    fn may_be_of(&self, set: &Set) -> bool {
+        self.metadata.owner_references.is_empty() || is_owned(&self.metadata, &set.uid)
     }
 
     /// Whether another PodSet controls it. Its name begins with the name of this set, so that PodSet was a former one of this name. The
@@ -172,11 +176,14 @@ async fn store(
         Some(found) if found.is_of_predecessor(set) => {
             Err("the ControllerRevision of a deleted set of this name still exists".to_owned())
         }
-        Some(found) if !found.template(&set.uid).is_some_and(|found| found.is_same(template)) => Ok(Prepared::Collided),
-        Some(found) if found.revision == set.generation => Ok(Prepared::Done),
+        Some(found) if !found.may_be_of(set) || !found.template().is_some_and(|found| found.is_same(template)) => {
+            Ok(Prepared::Collided)
+        }
+        Some(found) if found.revision == set.generation && is_owned(&found.metadata, &set.uid) => Ok(Prepared::Done),
         Some(found) => {
             let is_newer = |other: &Stored<_>| other.revision > found.revision;
             let is_restored = preparation.unreported == Some(revision)
+                || found.metadata.owner_references.is_empty()
                 || match history(batch).await {
                     Ok(stored) => stored.iter().any(is_newer),
                     Err(error) if preparation.is_new(set) => return Err(error),
@@ -224,11 +231,12 @@ async fn read(batch: Batch<'_>, revision: Revision) -> Result<Option<Stored<Opti
     batch.context.clients.read.get::<ControllerRevision, _>(&key(batch.set, revision)).await
 }
 
-/// Makes the ControllerRevision of a former template the newest, after a change back to this template.
+/// Makes the ControllerRevision of a former template the newest, after a change back to this template, and the set its owner.
 async fn make_newest(batch: Batch<'_>, key: &ObjectKey) -> Result<(), String> {
     let Batch { context, set, .. } = batch;
     let annotations = json!({ api::ANNOTATION_CHANGE_CAUSE: set.change_cause });
-    let patch = json!({ "revision": set.generation, "metadata": { "annotations": annotations } });
+    let metadata = json!({ "annotations": annotations, "ownerReferences": [pod::owner(set)] });
+    let patch = json!({ "revision": set.generation, "metadata": metadata });
     let build = || requests::merge::<ControllerRevision>(key, &patch);
     match context.clients.write.send(&key.namespace, build).await {
         Answer::Done(_) => Ok(()),
@@ -324,7 +332,8 @@ pub async fn former_template(batch: Batch<'_>, revision: Revision) -> Result<Opt
         let grace = || serde_json::from_str::<Grace>(template.spec.as_ref()?.get()).ok()?.seconds;
         !batch.set.waits_for_termination() || grace() != Some(0)
     };
-    let found = read(batch, revision).await?.and_then(|found| found.template(&batch.set.uid)).filter(is_usable);
+    let found = read(batch, revision).await?.filter(|found| found.may_be_of(batch.set));
+    let found = found.and_then(|found| found.template()).filter(is_usable);
     if found.is_none() {
         let why = "it is not stored, or has terminationGracePeriodSeconds: 0";
         warn!(set = %batch.set.key, %revision, why, "a former template cannot be used; pods get the new one");

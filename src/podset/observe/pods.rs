@@ -355,6 +355,8 @@ impl Pods {
         let is_recent = |_: &ObjectKey, at: &mut Timestamp| now.duration_since(*at) < quarantine;
         self.ended.retain(is_recent);
         self.strangers.retain(is_recent);
+        // No watch shows the end of a pod without the label, and a watch that is past it shows nothing older.
+        self.gone.retain(|_, pod| pod.is_labelled || pod.version > self.high_water.at(&pod.key));
     }
 }
 

@@ -137,19 +137,22 @@ async fn only_the_first_template_of_a_set_reaches_pods_before_it_is_stored() {
     rolled_out(&server, "b", 3).await;
 }
 
-/// The garbage collector has not yet deleted the ControllerRevision of the former set with this name.
+/// The garbage collector has not yet deleted the ControllerRevision of the former set with this name, or has orphaned it.
 #[tokio::test(start_paused = true)]
 async fn a_recreated_set_creates_each_pod_once() {
-    let (server, _operator) = running(3, json!({})).await;
-    server.settings(|settings| settings.collect_after = seconds(20));
-    server.delete_podset(NS, "web");
-    let mark = server.mark();
-    let spec = json!({ "replicas": 3, "template": template("a") });
-    server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
-    rolled_out(&server, "a", 3).await;
-    let creates = server.requests_since(mark).iter().filter(|r| r.line().contains("Create /api/v1/namespaces")).count();
-    assert_eq!((creates, &server.podset(NS, "web")["status"]["collisionCount"]), (3, &Value::Null));
-    assert_eq!(server.all(&REVISIONS, NS).len(), 1);
+    for leave in [ApiServer::delete_podset, ApiServer::orphan_podset] {
+        let (server, _operator) = running(3, json!({})).await;
+        server.settings(|settings| settings.collect_after = seconds(20));
+        leave(&server, NS, "web");
+        server.wait_until(|s| s.all(&PODSETS, NS).is_empty(), seconds(60)).await;
+        let spec = json!({ "replicas": 3, "template": template("a") });
+        server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
+        sleep(60).await;
+        let (set, stored) = (server.podset(NS, "web"), server.all(&REVISIONS, NS));
+        let creates = server.count(&Requests::creates("pods")) - 3;
+        assert_eq!((creates, &set["status"]["collisionCount"], stored.len()), (3, &Value::Null, 1));
+        assert_eq!(stored[0]["metadata"]["ownerReferences"][0]["uid"], set["metadata"]["uid"]);
+    }
 }
 
 /// `kubectl podset rollout undo` takes the newest revision that is not current, so a restored template must become the newest.
@@ -157,14 +160,11 @@ async fn a_recreated_set_creates_each_pod_once() {
 async fn a_template_that_is_restored_becomes_the_newest_revision() {
     for spec in [json!({}), json!({ "updateStrategy": { "type": "OnDelete" } })] {
         let (server, _operator) = running(2, spec).await;
-        let invalid =
-            Status::invalid(&PODS, "web-pod", "spec.containers[0].image", "FieldValueRequired", "it is empty");
+        let invalid = Status::invalid(&PODS, "web-pod", "spec.containers[0].image", "FieldValueRequired", "empty");
         let dry_runs = Requests::all().when(|r| r.query("dryRun") == "All" && version(&r.body) == "b");
         server.fault(dry_runs, Fault::Refuse(invalid));
-        for version in ["b", "a"] {
-            change_template(&server, version);
-            sleep(30).await;
-        }
+        changed_to(&server, "b", 30, "a a").await;
+        changed_to(&server, "a", 30, "a a").await;
         assert_eq!(newest(&server), "a");
     }
     // The leader that reports the revision dies before it is stored.

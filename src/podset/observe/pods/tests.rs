@@ -405,6 +405,19 @@ fn a_deleted_set_leaves_no_pods_to_look_up() {
 }
 
 #[test]
+fn a_pod_without_the_label_that_is_gone_is_forgotten_once_the_watch_is_past_it() {
+    let mut cache = cache([], 10);
+    cache.created(testing::pod("a").unlabelled().version(20).0, testing::now());
+    cache.gone(&"uid-of-a".into(), testing::now());
+    let mut kept = |version| {
+        hear(&mut cache, Change::Progress(version));
+        cache.gone.len()
+    };
+    // A bookmark counts at the next one.
+    assert_eq!([19, 20, 21].map(&mut kept), [1, 1, 0]);
+}
+
+#[test]
 fn a_finish_seen_by_the_watch_is_timed_by_our_own_clock() {
     let mut cache = cache([testing::pod("a").version(5), testing::pod("b").version(6).failed(50)], 10);
     hear(&mut cache, Change::Applied(testing::pod("a").version(11).failed(300).0));
