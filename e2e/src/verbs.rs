@@ -40,7 +40,6 @@ impl Scene {
     }
 
     pub async fn scale(&self, name: &str, replicas: i64) -> Result<()> {
-        self.log(&format!("scale {name} to {replicas}"));
         self.patch_set(name, json!({"spec": {"replicas": replicas}})).await
     }
 
@@ -66,6 +65,7 @@ impl Scene {
     }
 
     pub async fn patch_set(&self, name: &str, patch: Value) -> Result<()> {
+        self.log(&format!("patch set {name}: {patch}"));
         let patched = self.sets().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
         patched.with_context(|| format!("patching PodSet {name}")).map(drop)
     }

@@ -112,7 +112,8 @@ impl Index {
         }
     }
 
-    /// Applies the answer to a request for this resource; `None`: it is gone. Returns the resource if its spec is new.
+    /// Applies the answer to a request for this resource; `None`: it is gone. Returns its key and trigger if its
+    /// spec is new.
     pub fn answered(&mut self, resource: &Resource, found: Option<Resource>) -> Option<(ObjectKey, Trigger)> {
         self.pace(resource)?;
         let Some(found) = found else {

@@ -36,7 +36,7 @@ use operator_kit::{
 /// The name of the controller in logs and metrics.
 const NAME: &str = "mycustomresource";
 
-/// The name of the watch of pods in messages.
+/// What messages call the watch of pods.
 const PODS: &str = "names of pods";
 
 /// A pod, of which only the name is decoded.

@@ -10,8 +10,8 @@
 //! Where to find what:
 //!
 //! - **N is enforced** in [`count::Count::missing`]: every pod that may live counts. [`promise`] states the promise and lists its rules.
-//! - **Leadership is checked** in [`leadership::Leadership::begin_write`], for each request, and again just before its bytes leave
-//!   (`crates/leadership/src/gate.rs`). Nothing in this folder checks it.
+//! - **Leadership is checked** in [`leadership::Leadership::begin_write`] (`crates/leadership/src/write.rs`), for each request, and again just
+//!   before its bytes leave (`gate.rs`). Nothing in this folder checks it.
 //! - **A new leader reads first**: [`takeover`] lists a namespace before the first write there.
 //! - **A set is read before creates** if it may be gone: [`plan::Plan::creates_in_doubt`].
 //! - **A status is updated** in [`report::write_if_due`]: [`status`] makes its content, and [`operator_kit::pace`] decides when it is written.

@@ -58,7 +58,7 @@ pub fn canonical(json: &RawValue) -> String {
     written.map_or_else(|_| json.get().to_owned(), |()| text)
 }
 
-/// Appends JSON with sorted fields to a text while it is parsed. As values in memory, tiny objects would take 60 times the memory of their text.
+/// Parses JSON and appends it to a text with sorted fields, without a `Value`: tiny objects would take 60 times the memory of their text.
 struct Sorted<'a>(&'a mut String);
 
 impl Sorted<'_> {

@@ -22,17 +22,13 @@ pub const LABEL: &str = "app.kubernetes.io/managed-by";
 
 const SETS: [&str; 4] = ["red", "green", "blue", "white"];
 
-/// Sets with `podReplacementPolicy: TerminationComplete`.
-const WAIT_FOR_TERMINATIONS: [&str; 2] = ["blue", "white"];
-
 /// The seed: `E2E_SEED`, or 1.
 pub fn seed() -> u64 {
     std::env::var("E2E_SEED").map_or(1, |seed| seed.parse().expect("E2E_SEED is a number"))
 }
 
 async fn create(t: &Scene, set: &str, replicas: i64) -> Result<()> {
-    let waits = WAIT_FOR_TERMINATIONS.contains(&set);
-    let policy = if waits { "TerminationComplete" } else { "TerminationStarted" };
+    let policy = if matches!(set, "blue" | "white") { "TerminationComplete" } else { "TerminationStarted" };
     let mut template = template("first", false);
     // Real containers would take 30 s to terminate.
     template["spec"]["terminationGracePeriodSeconds"] = json!(1);

@@ -28,7 +28,7 @@ use operator_kit::{budget, client::Answer, requests};
 /// How many bytes of templates the creates of one set may have in flight.
 const BYTES_AT_ONCE: usize = 1 << 20;
 
-/// What the answer to a create proves.
+/// What the answer to a create proves, or why it was not sent.
 enum Created {
     /// This request created the pod, with the template of this revision.
     Made(Box<Pod>, Revision),

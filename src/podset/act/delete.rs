@@ -22,7 +22,7 @@ use operator_kit::{
 /// If deletes were rejected, a pass starts with this many more at most. Even more would take connections from other sets of the namespace.
 const MAX_EXTRA: usize = 4;
 
-/// What the answer to a delete proves.
+/// What the answer to a delete proves, or why it was not sent.
 enum Deleted {
     /// The delete was accepted; with the pod's last state, if the answer has it.
     Accepted(Option<Box<Pod>>),
@@ -84,7 +84,7 @@ fn handle(
                 state.retry.rejected.leave_time_for_others(&uid, batch.context.rules.cache.quarantine);
                 return goes_on;
             }
-            // Perhaps a short outage, and what was not sent says nothing about the pod.
+            // This says nothing about the pod: it may be a short outage, the delete was not sent, or the cache was out of date.
             warn!(pod = %key, error, "deleting a pod failed; trying again");
             done.has_failed = true;
             return false;

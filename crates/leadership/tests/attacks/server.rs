@@ -56,7 +56,7 @@ pub struct Create {
 struct State {
     version: u64,
     lease: Option<Value>,
-    /// All versions of the Lease; `None` for a deletion.
+    /// All watch events of the Lease: version, type and object.
     events: Vec<(u64, &'static str, Value)>,
     creates: Vec<Create>,
     /// `METHOD replica` of each request for the Lease.

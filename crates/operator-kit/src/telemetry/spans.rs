@@ -33,7 +33,7 @@ pub fn failed(reason: &str) {
 pub struct SpanRef(SpanContext);
 
 impl SpanRef {
-    /// The current span, if there is one.
+    /// The current span, if there is one with a valid context.
     pub fn current() -> Option<Self> {
         let span = Span::current();
         if span.is_none() { None } else { Self::new(&span) }

@@ -182,8 +182,8 @@ impl Handler {
         drop(reply.send(Ok(answer.into_response(&self.server, false))));
     }
 
-    /// Executes the request. While the store has no quorum, a read or a write waits, and is answered with a timeout at the
-    /// deadline. The API server serves a watch from its cache.
+    /// Executes the request. Without a quorum, a read or a write waits until there is one again, or gets a timeout at its deadline. A watch
+    /// does not wait: the API server serves it from its cache.
     async fn execute(&self) -> Answer {
         let waits = self.server.with(|state| {
             let (action, pending) = state.quorum.0.as_mut().filter(|_| self.request.verb != Verb::Watch)?;

@@ -1,6 +1,6 @@
-//! The environment variables of OpenTelemetry that the operator reads itself: `opentelemetry-otlp` and `opentelemetry_sdk` do not read them
-//! (whether to export, certificate), read them too late (protocol, endpoint, timeouts) or accept values that harm the process (queue,
-//! delay). They read the rest: headers, compression, sampler, size of batches and span limits.
+//! The environment variables of OpenTelemetry that the operator reads itself. `opentelemetry-otlp` and `opentelemetry_sdk` do not read
+//! whether to export, nor the certificate. They read the protocol, the endpoint and the timeouts too late, and accept sizes of queues and
+//! delays that harm the process. They read the rest: headers, compression, sampler, size of batches and span limits.
 //!
 //! If a value is wrong, the operator warns and uses the default, not the value for all signals. Unlike in the specification, nothing is
 //! exported while nothing is set.
