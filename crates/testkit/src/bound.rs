@@ -51,15 +51,12 @@ impl Check<'_> {
 
 impl fmt::Display for Check<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Check { uid, set: Set { namespace, name, live, terminating, observed, generation, .. }, counted, allowed } =
-            self;
+        let Check { uid, set: Set { namespace, name, live, terminating, .. }, counted, allowed } = self;
         let (count, allowed, names) = (counted.len(), allowed.unwrap_or(usize::MAX), counted.values());
         let (live, terminating) = (live.len(), terminating.len());
         write!(
             f,
-            "{namespace}/{name} ({uid}) has {count} pods where {allowed} are allowed ({live} live, {terminating} terminating; generation \
-             {generation}, observed {}): ",
-            observed.unwrap_or_default()
+            "{namespace}/{name} ({uid}) has {count} pods where {allowed} are allowed ({live} live, {terminating} terminating): "
         )?;
         f.debug_list().entries(names).finish()
     }
