@@ -71,11 +71,12 @@ impl Progress {
     pub fn after(self, former: Option<Self>) -> Self {
         let Some(former) = former.filter(|former| former.revision == self.revision) else { return self };
         let (before, now) = (former.count, self.count);
+        let updated_available = now.updated_available.max(before.updated_available);
         if now.wanted != before.wanted {
             // Pods that a scale-up adds are no progress either, so they count as reached already.
             let added = now.wanted.saturating_sub(before.wanted);
             let updated = now.updated.max(before.updated + added).min(now.wanted);
-            let updated_available = now.updated_available.max(before.updated_available).min(now.wanted);
+            let updated_available = updated_available.min(now.wanted);
             return Progress { count: Count { updated, updated_available, ..now }, since: former.since, ..self };
         }
         if self.update != former.update {
@@ -83,7 +84,6 @@ impl Progress {
         }
         let has_advanced = now.updated > before.updated || now.updated_available > before.updated_available;
         let updated = now.updated.max(before.updated);
-        let updated_available = now.updated_available.max(before.updated_available);
         let is_progress = has_advanced || now.ending < before.ending;
         let since = if is_progress { self.since } else { former.since };
         let ending = if has_advanced { now.ending } else { now.ending.min(before.ending) };

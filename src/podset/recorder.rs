@@ -157,6 +157,11 @@ mod tests {
         events::work_done(&burst, 1).unwrap()
     }
 
+    /// A set in another namespace than [`testing::set`].
+    fn set_elsewhere() -> Set {
+        Set { key: ObjectKey::new("other", "web"), ..testing::set(1) }
+    }
+
     /// A recorder, and how many events it has sent.
     fn recorder() -> (Arc<Recorder>, Arc<AtomicUsize>) {
         let sent = Arc::new(AtomicUsize::new(0));
@@ -177,7 +182,7 @@ mod tests {
         let of_one_namespace = WAITING * 3 / 4;
         recorder.record(&set, vec![event(); of_one_namespace - 1]);
         recorder.record(&set, vec![event(); 2]);
-        recorder.record(&Set { key: ObjectKey::new("other", "web"), ..testing::set(1) }, vec![event()]);
+        recorder.record(&set_elsewhere(), vec![event()]);
         let many = of_one_namespace + 1;
         let running = recorder.clone();
         let running = tokio::spawn(async move { running.run().await });
@@ -216,9 +221,8 @@ mod tests {
         let client = kube::Client::new(service, "default");
         let writer = Writer::new(client, &Uri::default(), Leadership::always(env.clone()));
         let recorder = Recorder::new(env, writer, "operator-1".to_owned());
-        let other = Set { key: ObjectKey::new("other", "web"), ..testing::set(1) };
         recorder.record(&testing::set(1), vec![event(); 20]);
-        recorder.record(&other, vec![event(); 20]);
+        recorder.record(&set_elsewhere(), vec![event(); 20]);
         let _ = tokio::time::timeout(Duration::from_secs(1), recorder.run()).await;
         assert_eq!(sent.load(Ordering::Relaxed), 20);
     }

@@ -191,11 +191,12 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
     }
     let Count { wanted, updated, .. } = plan.count;
     let mut updated = format!("{updated} of {wanted} pods have the new template");
+    // While all creates wait for the restart backoff, none is tried, so an earlier rejection may be over.
+    let are_tried = plan.hold != Hold::RestartBackoff || !plan.create.is_empty();
     // A rejection of a former spec does not apply to this one, unless a stray is left that keeps pods from being created.
-    let applies = |rejected: &&Rejection| rejected.generation == view.set.generation || state.strays_hold();
-    // While all creates wait for the restart backoff, they are not tried, so a rejection may be over.
-    let waits = plan.hold == Hold::RestartBackoff && plan.create.is_empty();
-    let rejected = state.reports.rejected_create.as_ref().filter(applies).filter(|_| !waits);
+    let applies =
+        |rejected: &&Rejection| are_tried && (rejected.generation == view.set.generation || state.strays_hold());
+    let rejected = state.reports.rejected_create.as_ref().filter(applies);
     if let Some(mut described) = rejected.and_then(rejected_create) {
         // The rollout goes on, and has a deadline of its own.
         if plan.rollout == Rollout::InProgress && described.ready == NOT_READY {

@@ -57,9 +57,9 @@ impl Stored<Option<Box<RawValue>>> {
         serde_json::from_str::<Data<PodTemplate>>(self.data.as_ref()?.get()).ok().map(|data| data.template)
     }
 
-    /// Whether the set controls it, or nobody owns it: a delete of the set with `--cascade=orphan` removes the owner.
-    fn may_be_of(&self, set: &Set) -> bool {
-        self.metadata.owner_references.is_empty() || is_owned(&self.metadata, &set.uid)
+    /// Whether nobody owns it: a delete of the set with `--cascade=orphan` removes the owner.
+    fn is_orphan(&self) -> bool {
+        self.metadata.owner_references.is_empty()
     }
 
     /// Whether another PodSet controls it. Its name begins with the name of this set, so that PodSet was a former one of this name. The
@@ -176,14 +176,13 @@ async fn store(
         Some(found) if found.is_of_predecessor(set) => {
             Err("the ControllerRevision of a deleted set of this name still exists".to_owned())
         }
-        Some(found) if !found.may_be_of(set) || !found.template().is_some_and(|found| found.is_same(template)) => {
-            Ok(Prepared::Collided)
-        }
-        Some(found) if found.revision == set.generation && is_owned(&found.metadata, &set.uid) => Ok(Prepared::Done),
+        Some(found) if !found.template().is_some_and(|found| found.is_same(template)) => Ok(Prepared::Collided),
+        Some(found) if !found.is_orphan() && !is_owned(&found.metadata, &set.uid) => Ok(Prepared::Collided),
+        Some(found) if !found.is_orphan() && found.revision == set.generation => Ok(Prepared::Done),
         Some(found) => {
             let is_newer = |other: &Stored<_>| other.revision > found.revision;
-            let is_restored = preparation.unreported == Some(revision)
-                || found.metadata.owner_references.is_empty()
+            let is_restored = found.is_orphan()
+                || preparation.unreported == Some(revision)
                 || match history(batch).await {
                     Ok(stored) => stored.iter().any(is_newer),
                     Err(error) if preparation.is_new(set) => return Err(error),
@@ -191,7 +190,7 @@ async fn store(
                     Err(_) => false,
                 };
             if is_restored {
-                make_newest(batch, &key).await?;
+                make_newest(batch, &key, found.is_orphan()).await?;
                 delete_oldest(batch, view).await;
             }
             Ok(Prepared::Done)
@@ -231,17 +230,19 @@ async fn read(batch: Batch<'_>, revision: Revision) -> Result<Option<Stored<Opti
     batch.context.clients.read.get::<ControllerRevision, _>(&key(batch.set, revision)).await
 }
 
-/// Makes the ControllerRevision of a former template the newest, after a change back to this template, and the set its owner.
-async fn make_newest(batch: Batch<'_>, key: &ObjectKey) -> Result<(), String> {
+/// Makes the ControllerRevision of a former template the newest, after a change back to this template. Adopts an orphan.
+async fn make_newest(batch: Batch<'_>, key: &ObjectKey, is_orphan: bool) -> Result<(), String> {
     let Batch { context, set, .. } = batch;
     let annotations = json!({ api::ANNOTATION_CHANGE_CAUSE: set.change_cause });
-    let metadata = json!({ "annotations": annotations, "ownerReferences": [pod::owner(set)] });
-    let patch = json!({ "revision": set.generation, "metadata": metadata });
+    let mut patch = json!({ "revision": set.generation, "metadata": { "annotations": annotations } });
+    if is_orphan {
+        patch["metadata"]["ownerReferences"] = json!([pod::owner(set)]);
+    }
     let build = || requests::merge::<ControllerRevision>(key, &patch);
     match context.clients.write.send(&key.namespace, build).await {
         Answer::Done(_) => Ok(()),
-        // A policy or a webhook does not stop a change back. Only the history keeps the former order.
-        Answer::Rejected(status) if status.code != 404 => Ok(()),
+        // A policy or a webhook does not stop a change back. Only the history keeps the former order. But an orphan is not stored for the set.
+        Answer::Rejected(status) if status.code != 404 && !is_orphan => Ok(()),
         answer => Err(failure(&answer)),
     }
 }
@@ -332,7 +333,7 @@ pub async fn former_template(batch: Batch<'_>, revision: Revision) -> Result<Opt
         let grace = || serde_json::from_str::<Grace>(template.spec.as_ref()?.get()).ok()?.seconds;
         !batch.set.waits_for_termination() || grace() != Some(0)
     };
-    let found = read(batch, revision).await?.filter(|found| found.may_be_of(batch.set));
+    let found = read(batch, revision).await?.filter(|found| is_owned(&found.metadata, &batch.set.uid));
     let found = found.and_then(|found| found.template()).filter(is_usable);
     if found.is_none() {
         let why = "it is not stored, or has terminationGracePeriodSeconds: 0";

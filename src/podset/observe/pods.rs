@@ -226,8 +226,8 @@ impl Pods {
 
     /// A read shows that a pod is gone. The watch may still show it.
     pub fn gone(&mut self, uid: &Uid, now: Timestamp) {
-        let is_shown = |Seen { pod, .. }: &&Seen| pod.is_labelled || pod.version > self.high_water.at(&pod.key);
-        if let Some(seen) = self.index.get(uid).filter(|seen| !seen.is_missing).filter(is_shown) {
+        let may_be_shown = |seen: &&Seen| may_be_shown(&seen.pod, &self.high_water);
+        if let Some(seen) = self.index.get(uid).filter(|seen| !seen.is_missing).filter(may_be_shown) {
             self.gone.insert(uid.clone(), seen.pod.clone());
         }
         self.remove(uid, now);
@@ -355,9 +355,13 @@ impl Pods {
         let is_recent = |_: &ObjectKey, at: &mut Timestamp| now.duration_since(*at) < quarantine;
         self.ended.retain(is_recent);
         self.strangers.retain(is_recent);
-        // No watch shows the end of a pod without the label, and a watch that is past it shows nothing older.
-        self.gone.retain(|_, pod| pod.is_labelled || pod.version > self.high_water.at(&pod.key));
+        self.gone.retain(|_, pod| may_be_shown(pod, &self.high_water));
     }
+}
+
+/// Whether the watch may still show this pod. It never shows the end of a pod without the label, but is past this state at some time.
+fn may_be_shown(pod: &Pod, high_water: &HighWater) -> bool {
+    pod.is_labelled || pod.version > high_water.at(&pod.key)
 }
 
 #[cfg(test)]

@@ -147,7 +147,7 @@ async fn a_recreated_set_creates_each_pod_once() {
         server.wait_until(|s| s.all(&PODSETS, NS).is_empty(), seconds(60)).await;
         let spec = json!({ "replicas": 3, "template": template("a") });
         server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
-        sleep(60).await;
+        rolled_out(&server, "a", 3).await;
         let (set, stored) = (server.podset(NS, "web"), server.all(&REVISIONS, NS));
         let creates = server.count(&Requests::creates("pods")) - 3;
         assert_eq!((creates, &set["status"]["collisionCount"], stored.len()), (3, &Value::Null, 1));
