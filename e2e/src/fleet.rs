@@ -1,7 +1,6 @@
 //! Several replicas of the operator, with leader election.
 
 use std::future::ready;
-use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,19 +115,19 @@ impl Fleet {
     /// Kills a replica (SIGKILL). Returns when.
     pub async fn kill(&mut self, name: &str) -> Result<Timestamp> {
         self.t.log(&format!("{name} is killed"));
-        let place = self.replicas.iter().position(|replica| replica.operator.name == name);
-        let replica = self.replicas.swap_remove(place.with_context(|| format!("no replica {name}"))?);
+        let replica = self.replicas.extract_if(.., |replica| replica.operator.name == name).next();
         let now = Timestamp::now();
-        replica.operator.kill().await?;
+        replica.with_context(|| format!("no replica {name}"))?.operator.kill().await?;
         Ok(now)
     }
 
-    /// Waits until a replica has exited, and removes it from the fleet.
-    pub async fn has_ended(&mut self, name: &str, limit: Duration) -> Result<ExitStatus> {
+    /// Waits until a replica has exited, and removes it from the fleet. Fails if it exits with another code.
+    pub async fn exits_with(&mut self, code: i32, name: &str, limit: Duration) -> Result<()> {
         let status = self.operator(name)?.ended(limit).await?;
         self.t.log(&format!("{name} ended with {status}"));
         self.replicas.retain(|replica| replica.operator.name != name);
-        Ok(status)
+        ensure!(status.code() == Some(code), "{name} ended with {status}, not with {code}");
+        Ok(())
     }
 
     /// Fails unless all replicas run. Then terminates each, and fails unless it exits with code 0 within `limit`.

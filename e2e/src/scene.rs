@@ -1,12 +1,13 @@
 //! The environment of one scenario: a namespace, a watcher of it, the operators that were started for it; and a report if the scenario fails.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::Mutex;
 use testkit::lease::History;
 
 use crate::account::Account;
@@ -92,13 +93,13 @@ impl Scene {
     /// The same for these namespaces; all if there are none.
     pub async fn operator_for(&self, namespaces: &[&str]) -> Result<()> {
         let operator = self.run(Settings::of(namespaces)).await?;
-        self.operators.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(operator);
+        self.operators.lock().push(operator);
         Ok(())
     }
 
     /// Names the next process of this kind, which starts now. Returns the name and the path of its log, which is kept if the scenario fails.
     pub fn next_process(&self, kind: &str) -> (String, PathBuf) {
-        let mut logs = self.logs.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut logs = self.logs.lock();
         let name = format!("{kind}-{}", logs.len() + 1);
         self.log(&format!("{name} starts"));
         logs.push(self.folder.join(format!("{name}.log")));
@@ -146,8 +147,7 @@ impl Scene {
 
     /// Adds a line to the scenario's story, which is printed if it fails.
     pub fn log(&self, line: &str) {
-        let mut story = self.story.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        story.push_str(&format!("{:.6} {line}\n", Timestamp::now()));
+        self.story.lock().push_str(&format!("{:.6} {line}\n", Timestamp::now()));
     }
 
     pub fn look<T>(&self, look: impl FnOnce(&View) -> T) -> T {
@@ -220,7 +220,7 @@ impl Scene {
             ("the objects", self.keep("objects.txt", &get(&["get", kinds, "--output=wide"]).await), 60),
             ("the events", self.keep("events.txt", &events), 40),
         ];
-        let logs = self.logs.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        let logs = self.logs.lock().clone();
         for log in logs {
             if self.image.is_some() {
                 Deployment::keep_log(&self.cluster, &self.namespace, &log).await;
@@ -235,8 +235,7 @@ impl Scene {
 
     /// Writes the story to a file.
     pub fn write_story(&self) -> PathBuf {
-        let story = self.story.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        self.keep("story.txt", &story)
+        self.keep("story.txt", &self.story.lock())
     }
 
     fn keep(&self, file: &str, text: &str) -> PathBuf {

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use futures::future::BoxFuture;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::sync::{OnceCell, Semaphore};
 
@@ -121,7 +122,7 @@ fn run_all(folder: PathBuf, scenarios: Vec<Scenario>) -> Result<ExitCode> {
     };
     let conclusion = libtest_mimic::run(&arguments, scenarios.into_iter().map(trial).collect());
     suite.end();
-    let mut failed = taken(&suite.failed);
+    let mut failed = suite.failed.lock();
     failed.sort();
     if !failed.is_empty() {
         println!("e2e: failed:\n  {}\n", failed.join("\n  "));
@@ -180,7 +181,7 @@ impl Suite {
         match end {
             Ok(()) => scene.clean_up().await.map(|()| None),
             Err(failure) => {
-                keep(&self.failed, format!("{name}: {failure:#}"));
+                self.failed.lock().push(format!("{name}: {failure:#}"));
                 Err(anyhow!("{}--- why it failed\n{failure:#}", scene.report().await))
             }
         }
@@ -201,22 +202,15 @@ impl Suite {
         std::fs::create_dir_all(&self.folder).with_context(|| format!("creating {}", self.folder.display()))?;
         let cluster = Cluster::start(name, &self.way, wanted, &self.folder).await;
         let cluster = Arc::new(cluster.with_context(|| format!("no cluster {name}"))?);
-        keep(&self.started, Arc::downgrade(&cluster));
+        self.started.lock().push(Arc::downgrade(&cluster));
         install(&cluster, binary).await?;
         Ok(cluster)
     }
 
     fn end(&self) {
-        taken(&self.started).iter().filter_map(Weak::upgrade).for_each(|cluster| cluster.end());
+        let started = std::mem::take(&mut *self.started.lock());
+        started.iter().filter_map(Weak::upgrade).for_each(|cluster| cluster.end());
     }
-}
-
-fn keep<T>(list: &Mutex<Vec<T>>, item: T) {
-    list.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(item);
-}
-
-fn taken<T>(list: &Mutex<Vec<T>>) -> Vec<T> {
-    std::mem::take(&mut *list.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
 }
 
 fn dashed(name: &str) -> String {

@@ -6,9 +6,9 @@ use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::Mutex;
 
 use anyhow::{Context, Result, ensure};
+use parking_lot::Mutex;
 use procfs::process::all_processes;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,7 @@ impl Guard {
 
     /// Lets the guard work, and waits.
     pub fn end(&self) {
-        let mut process = self.process.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut process = self.process.lock();
         drop(process.stdin.take());
         if !process.wait().is_ok_and(|status| status.success()) {
             eprintln!("e2e: not everything that was started could be ended, for the reason above");

@@ -5,13 +5,14 @@ mod objects;
 pub mod view;
 
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{Api, ListParams};
 use kube::{Client, Resource};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use testkit::watches::{Stream, WatchedBound};
@@ -38,12 +39,6 @@ struct State {
     changed: watch::Sender<()>,
 }
 
-impl State {
-    fn lock(&self) -> MutexGuard<'_, (View, WatchedBound)> {
-        self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
 impl Observer {
     pub fn start(client: &Client, namespace: &str) -> Self {
         let (client, namespace) = (client.clone(), namespace.to_owned());
@@ -63,7 +58,7 @@ impl Observer {
         let state = self.state.clone();
         let api = Api::<K>::namespaced(self.client.clone(), &self.namespace);
         self.watches.spawn(follow(api, move |step| {
-            let (view, bound) = &mut *state.lock();
+            let (view, bound) = &mut *state.seen.lock();
             objects(view).take_in(step, bound, stream);
             state.changed.send_replace(());
         }));
@@ -76,7 +71,7 @@ impl Observer {
         loop {
             changes.borrow_and_update();
             let last = {
-                let (view, bound) = &*self.state.lock();
+                let (view, bound) = &*self.state.seen.lock();
                 fail_if_over(bound)?;
                 match look(view) {
                     Ok(found) => return Ok(found),
@@ -90,7 +85,7 @@ impl Observer {
     }
 
     pub fn look<T>(&self, look: impl FnOnce(&View) -> T) -> T {
-        look(&self.state.lock().0)
+        look(&self.state.seen.lock().0)
     }
 
     /// Waits until the watches match a list. Fails if a set ever had too many pods. Returns how many events it checked.
@@ -102,7 +97,7 @@ impl Observer {
             let pods =
                 Api::<Pod>::namespaced(self.client.clone(), &self.namespace).list(&ListParams::default()).await?;
             {
-                let (view, bound) = &mut *self.state.lock();
+                let (view, bound) = &mut *self.state.seen.lock();
                 fail_if_over(bound)?;
                 if view.sets.are(&sets.items) && view.pods.are(&pods.items) {
                     bound.progress(Stream::Sets, sets.metadata.resource_version.unwrap_or_default().parse()?);

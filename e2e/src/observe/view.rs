@@ -104,13 +104,6 @@ impl View {
         if is == should { Ok(()) } else { Err(format!("{set} has the conditions {is:?}, not {should:?}")) }
     }
 
-    /// The message of a condition of the set.
-    pub fn message(&self, set: &str, condition: &str) -> Seen<String> {
-        let status = self.set(set)?.state();
-        let found = status.conditions.into_iter().find(|c| c.type_ == condition);
-        found.map(|c| c.message).ok_or_else(|| format!("{set} has no condition {condition}"))
-    }
-
     /// The events that the operator reported about an object, oldest first, as `Reason: note`. A series counts as often as it was reported.
     pub fn events(&self, name: &str) -> Vec<String> {
         let mut events: Vec<&Event> = self.all_events.all().filter(|event| is_ours(event, name)).collect();

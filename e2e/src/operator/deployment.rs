@@ -48,7 +48,8 @@ impl Deployment<'_> {
         let overlay = json!({
             "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
             "namespace": self.home,
-            "resources": [relative(folder, &root().join("config/manager").canonicalize()?)],
+            // kustomize requires a relative path.
+            "resources": [pathdiff::diff_paths(root().join("config/manager").canonicalize()?, folder)],
             "images": [{"name": "podset-operator", "newName": name, "newTag": tag}],
             "patches": [{"target": {"kind": "Deployment"}, "patch": serde_json::to_string(&patch)?}]
         });
@@ -63,11 +64,4 @@ impl Deployment<'_> {
         let lines = kubectl.run(&["logs", selector, "--prefix", "--tail=2000"]).await;
         let _ = std::fs::write(log, lines.unwrap_or_else(|error| error.to_string()));
     }
-}
-
-/// The relative path from one folder to another, as kustomize requires it.
-fn relative(from: &Path, to: &Path) -> PathBuf {
-    let common = from.components().zip(to.components()).take_while(|(one, other)| one == other).count();
-    let up = from.components().skip(common).map(|_| std::path::Component::ParentDir);
-    up.chain(to.components().skip(common)).collect()
 }

@@ -1,8 +1,8 @@
 //! The faults that the simulation cannot produce: those of real connections, real watch caches and a real etcd.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard};
 
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::watch;
@@ -16,8 +16,8 @@ pub enum Fault {
     Silent,
     /// Responses get lost: requests take effect, and connections stay open.
     AnswersLost,
-    /// Creates of pods take effect, and their responses get lost.
-    CreatesUnanswered,
+    /// Creates of pods take effect late, and their responses get lost.
+    CreatesLate,
     /// Watches send nothing until the fault ends. Then they send all events in order.
     WatchesHeld,
     /// Watches also repeat old events, even of pods that are gone.
@@ -71,15 +71,11 @@ impl Faults {
 
     /// True in this percentage of all cases.
     pub fn chance(&self, percent: u32) -> bool {
-        self.dice().random_range(0..100) < percent
+        self.dice.lock().random_range(0..100) < percent
     }
 
     /// A number below `end`.
     pub fn below(&self, end: usize) -> usize {
-        self.dice().random_range(0..end)
-    }
-
-    fn dice(&self) -> MutexGuard<'_, StdRng> {
-        self.dice.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.dice.lock().random_range(0..end)
     }
 }

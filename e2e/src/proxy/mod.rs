@@ -9,6 +9,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
@@ -23,6 +24,7 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 pub use fault::Fault;
 use fault::Faults;
@@ -39,6 +41,9 @@ struct State {
     faults: Faults,
     histories: watch::Histories,
 }
+
+/// The delay of creates, which is longer than the operator waits for an answer.
+const LATE: Duration = Duration::from_secs(13);
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
@@ -112,10 +117,14 @@ async fn handle(request: Request<Incoming>, state: &Arc<State>) -> io::Result<An
     match state.faults.now() {
         Some(Fault::Away | Fault::Silent) => return cut(state).await,
         Some(Fault::AnswersLost) if is_watch => return cut(state).await,
-        Some(fault) if fault == Fault::AnswersLost || fault == Fault::CreatesUnanswered && is_create => {
+        Some(fault) if fault == Fault::AnswersLost || fault == Fault::CreatesLate && is_create => {
             // In its own task, because it takes effect also if the operator hangs up.
             let upstream = state.upstream.clone();
-            tokio::spawn(async move { pass(request, &upstream).await });
+            let wait = if fault == Fault::CreatesLate { LATE } else { Duration::ZERO };
+            tokio::spawn(async move {
+                sleep(wait).await;
+                pass(request, &upstream).await
+            });
             state.faults.struck();
             state.faults.until(|now| now != Some(fault)).await;
             return Err(io::ErrorKind::ConnectionAborted.into());

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
@@ -11,6 +11,7 @@ use http::Request;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use kube::client::Body;
+use parking_lot::Mutex;
 
 use super::{Answer, Fault, State, answer, send};
 
@@ -23,7 +24,7 @@ pub struct Histories(Mutex<HashMap<String, VecDeque<Bytes>>>);
 
 impl Histories {
     fn keep(&self, kind: &str, event: &Bytes) {
-        let mut histories = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut histories = self.0.lock();
         let history = histories.entry(kind.to_owned()).or_default();
         history.push_back(event.clone());
         if history.len() > KEPT {
@@ -32,7 +33,7 @@ impl Histories {
     }
 
     fn any(&self, kind: &str, choose: impl FnOnce(usize) -> usize) -> Option<Bytes> {
-        let histories = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let histories = self.0.lock();
         let history = histories.get(kind).filter(|history| !history.is_empty())?;
         history.get(choose(history.len())).cloned()
     }

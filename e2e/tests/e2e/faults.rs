@@ -28,21 +28,24 @@ pub fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("fault_after_fault", all_without_a_rest).with_processes(),
         scenario("fault_connections", &[Away, Silent, AnswersLost], 12),
-        scenario("fault_creates_unanswered", &[CreatesUnanswered], 15),
+        scenario("fault_creates_late", &[CreatesLate], 15),
         scenario("fault_watches", &[WatchesHeld, WatchesReplayed], 15),
     ]
 }
 
-/// After each fault, all sets come to rest.
+/// After each fault, all sets come to rest. One of them is quiet: no user widens its limit while the fault lasts.
 async fn one_by_one(t: Arc<Scene>, faults: &[Fault], each: Duration) -> Result<()> {
     let proxy = t.proxy(seed()).await?;
     let mut operator = t.run(t.settings().behind(&proxy)).await?;
+    t.create_set("quiet", 1).await?;
     let mut dice = Churn::begin(&t).await?.end(CONVERGES).await?;
-    for fault in faults {
+    for (fault, quiet) in faults.iter().zip([9, 2, 10]) {
         let users = Churn::go_on(&t, dice);
-        inject(&t, &proxy, *fault, each).await?;
+        tokio::try_join!(biased; inject(&t, &proxy, *fault, each), t.scale("quiet", quiet))?;
         proxy.heal();
         dice = users.end(CONVERGES).await?;
+        t.all_settle(&["quiet"], quiet as usize, CONVERGES).await?;
+        sleep(each).await; // a late create may still arrive
         operator.is_running()?;
         t.bound_held().await?;
     }
@@ -54,7 +57,7 @@ async fn all_without_a_rest(t: Arc<Scene>) -> Result<()> {
     let proxy = t.proxy(seed()).await?;
     let mut operator = t.run(t.settings().behind(&proxy)).await?;
     let users = Churn::begin(&t).await?;
-    let mut order = [Away, Silent, AnswersLost, CreatesUnanswered, WatchesHeld, WatchesReplayed];
+    let mut order = [Away, Silent, AnswersLost, CreatesLate, WatchesHeld, WatchesReplayed];
     order.shuffle(&mut StdRng::seed_from_u64(seed()));
     for fault in order {
         inject(&t, &proxy, fault, Duration::from_secs(8)).await?;

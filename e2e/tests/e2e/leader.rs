@@ -126,8 +126,7 @@ async fn terminated(t: Arc<Scene>) -> Result<()> {
         let operator = election.fleet.operator(&leader)?;
         let user = operator.user.clone();
         operator.signal(Signal::TERM)?;
-        let status = election.fleet.has_ended(&leader, Duration::from_secs(15)).await?;
-        ensure!(status.code() == Some(0), "SIGTERM ended {leader} with {status}");
+        election.fleet.exits_with(0, &leader, Duration::from_secs(15)).await?;
         let next = election.fleet.another_leads(&leader, Duration::from_secs(20)).await?;
         let released = t.history()?.released(&user).with_context(|| format!("{leader} did not release the Lease"))?;
         let took = election.fleet.next_term_after(released).await?;
@@ -169,9 +168,7 @@ impl Election {
 
     /// A replica that lost its Lease exits with code 1.
     async fn exits_without_the_lease(&mut self, name: &str) -> Result<()> {
-        let status = self.fleet.has_ended(name, EXITS).await?;
-        ensure!(status.code() == Some(1), "without its Lease, {name} ended with {status}");
-        Ok(())
+        self.fleet.exits_with(1, name, EXITS).await
     }
 
     /// Replaces a replica that has exited.

@@ -1,6 +1,6 @@
 //! The example operator of the crate `leadership`: leaders are terminated, killed and frozen, and one replica writes.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,43 +38,41 @@ pub fn scenarios() -> Vec<Scenario> {
 
 async fn one_writer(t: Arc<Scene>) -> Result<()> {
     let binary = built(["--package", "leadership", "--example", "operator"]).await?;
-    let mut replicas = Replicas { t: t.clone(), binary, fleet: Fleet::of(&t, LEASE) };
+    let mut fleet = Fleet::of(&t, LEASE);
     grant_rights(&t).await?;
     let users = tokio::spawn(edit_texts(t.cluster.client.clone(), t.namespace.clone()));
     for _ in 0..2 {
-        replicas.add().await?;
+        add_replica(&t, &binary, &mut fleet).await?;
     }
 
     // The first leader is terminated,
-    let leader = replicas.fleet.another_leads("", TAKE_OVER).await?;
-    replicas.fleet.operator(&leader)?.signal(Signal::TERM)?;
-    let ended = replicas.fleet.has_ended(&leader, ENDS).await?;
-    ensure!(ended.code() == Some(0), "SIGTERM ended {leader} with {ended}");
-    let next = replicas.fleet.another_leads(&leader, Duration::from_secs(2)).await?;
-    replicas.add().await?;
+    let leader = fleet.another_leads("", TAKE_OVER).await?;
+    fleet.operator(&leader)?.signal(Signal::TERM)?;
+    fleet.exits_with(0, &leader, ENDS).await?;
+    let next = fleet.another_leads(&leader, Duration::from_secs(2)).await?;
+    add_replica(&t, &binary, &mut fleet).await?;
 
     // the second leader is killed while it writes,
     sleep(Duration::from_secs(3)).await;
-    replicas.fleet.kill(&next).await?;
-    let frozen = replicas.fleet.another_leads(&next, TAKE_OVER).await?;
-    replicas.add().await?;
+    fleet.kill(&next).await?;
+    let frozen = fleet.another_leads(&next, TAKE_OVER).await?;
+    add_replica(&t, &binary, &mut fleet).await?;
 
     // and the third is frozen until another replica leads. It exits when it continues, and the other one still leads.
     sleep(Duration::from_secs(3)).await;
-    replicas.fleet.operator(&frozen)?.signal(Signal::STOP)?;
-    let last = replicas.fleet.another_leads(&frozen, TAKE_OVER).await?;
+    fleet.operator(&frozen)?.signal(Signal::STOP)?;
+    let last = fleet.another_leads(&frozen, TAKE_OVER).await?;
     sleep(Duration::from_secs(1)).await;
-    replicas.fleet.operator(&frozen)?.signal(Signal::CONT)?;
-    let ended = replicas.fleet.has_ended(&frozen, ENDS).await?;
-    ensure!(ended.code() == Some(1), "without its Lease, {frozen} ended with {ended}");
+    fleet.operator(&frozen)?.signal(Signal::CONT)?;
+    fleet.exits_with(1, &frozen, ENDS).await?;
     sleep(Duration::from_secs(3)).await;
-    ensure!(replicas.fleet.another_leads("", TAKE_OVER).await? == last, "{last} does not lead any more");
+    ensure!(fleet.another_leads("", TAKE_OVER).await? == last, "{last} does not lead any more");
 
     ensure!(!users.is_finished(), "the users ended too early: {:?}", users.await);
     users.abort();
     let _ = users.await;
     eventually("the words to be counted", Duration::from_secs(30), || check_counts(&t)).await?;
-    replicas.fleet.ends_well(ENDS).await?;
+    fleet.ends_well(ENDS).await?;
     let (judged, _) = writers::one_writer(&t.cluster.audit_log, &t.namespace, LEASE)?;
     ensure!(judged > 100, "the replicas wrote only {judged} times");
     Ok(())
@@ -123,23 +121,15 @@ async fn check_counts(t: &Scene) -> Result<()> {
     Ok(())
 }
 
-struct Replicas {
-    t: Arc<Scene>,
-    binary: PathBuf,
-    fleet: Fleet,
-}
-
-impl Replicas {
-    async fn add(&mut self) -> Result<()> {
-        let (name, log) = self.t.next_process("counter");
-        let account = Account::create(&self.t.cluster, &self.t.namespace, &name).await?;
-        let kubeconfig = log.with_extension("kubeconfig");
-        account.write_kubeconfig(&self.t.cluster.server, &kubeconfig)?;
-        // `start` removes the caller's KUBECONFIG.
-        let mut command = Command::new("env");
-        command.arg(format!("KUBECONFIG={}", kubeconfig.display())).arg(&self.binary);
-        let folder = log.parent().context("a log without a folder")?;
-        self.fleet.push(Operator::start(command, name, account.user(), &self.t.cluster, folder)?);
-        Ok(())
-    }
+async fn add_replica(t: &Scene, binary: &Path, fleet: &mut Fleet) -> Result<()> {
+    let (name, log) = t.next_process("counter");
+    let account = Account::create(&t.cluster, &t.namespace, &name).await?;
+    let kubeconfig = log.with_extension("kubeconfig");
+    account.write_kubeconfig(&t.cluster.server, &kubeconfig)?;
+    // `start` removes the caller's KUBECONFIG.
+    let mut command = Command::new("env");
+    command.arg(format!("KUBECONFIG={}", kubeconfig.display())).arg(binary);
+    let folder = log.parent().context("a log without a folder")?;
+    fleet.push(Operator::start(command, name, account.user(), &t.cluster, folder)?);
+    Ok(())
 }

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use e2e::observe::view::View;
 use e2e::scene::Scene;
 use e2e::suite::Scenario;
+use kube::ResourceExt;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 /// The conditions of a set whose template the API server rejects.
 const INVALID: [(&str, &str); 3] =
@@ -24,6 +27,7 @@ pub fn scenarios() -> Vec<Scenario> {
         Scenario::new("rollout_reaches_all_pods", reaches_all_pods),
         Scenario::new("rollout_of_a_broken_template", of_a_broken_template),
         Scenario::new("rollout_of_an_invalid_template", of_an_invalid_template),
+        Scenario::new("rollout_on_delete", on_delete),
     ]
 }
 
@@ -82,9 +86,17 @@ async fn of_a_broken_template(t: Arc<Scene>) -> Result<()> {
         seen.conditions("web", &NO_PROGRESS)
     })
     .await?;
-    tokio::time::sleep(OBSERVED_FOR).await;
-    let ready = t.look(|seen| seen.live("web").map(|live| live.into_iter().filter(|pod| pod.is_ready()).count()));
-    ensure!(ready == Ok(3), "2 of 5 pods may be unavailable: {ready:?} are ready");
+    sleep(OBSERVED_FOR).await;
+    let three_ready = |seen: &View| {
+        let ready: Vec<_> =
+            seen.live("web")?.into_iter().filter(|pod| pod.is_ready()).map(|pod| pod.name_any()).collect();
+        if ready.len() == 3 { Ok(ready) } else { Err(format!("2 of 5 pods may be unavailable: {ready:?} are ready")) }
+    };
+    let ready = t.look(three_ready).map_err(anyhow::Error::msg)?;
+    // A lost pod gets the template that works.
+    t.delete_pod(&ready[0]).await?;
+    t.goes(&ready[0]).await?;
+    t.until("three ready pods", three_ready).await?;
 
     change_template(&t, "three", false).await?;
     let third = rolled_out(&t, "web", 5).await?;
@@ -104,4 +116,24 @@ async fn of_an_invalid_template(t: Arc<Scene>) -> Result<()> {
     ensure!(live == Ok(first.clone()), "{first:?} were to stay: {live:?}");
     t.patch_set("web", json!({"spec": {"template": {"spec": {"restartPolicy": "Always"}}}})).await?;
     rolled_out(&t, "web", 3).await.map(drop)
+}
+
+/// With `OnDelete`, only new pods get a changed template. A scale-down takes the pods that are not ready, then younger ones.
+async fn on_delete(t: Arc<Scene>) -> Result<()> {
+    t.operator().await?;
+    let strategy = json!({"type": "OnDelete"});
+    t.create_set_from("web", json!({"template": template("one", false), "updateStrategy": strategy})).await?;
+    let oldest = t.settles("web", 1).await?;
+    sleep(Duration::from_secs(2)).await; // the times of pods have whole seconds
+    t.scale("web", 2).await?;
+    let ready = t.settles("web", 2).await?;
+    change_template(&t, "two", true).await?;
+    t.scale("web", 4).await?;
+    t.until("two pods of the new template", |seen| seen.has_live("web", 4)).await?;
+    for (replicas, stay) in [(2, ready), (1, oldest)] {
+        t.scale("web", replicas).await?;
+        let left = t.settles("web", replicas as usize).await?;
+        ensure!(left == stay, "{stay:?} were to stay: {left:?}");
+    }
+    Ok(())
 }

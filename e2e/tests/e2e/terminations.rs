@@ -25,9 +25,11 @@ async fn are_waited_for(t: Arc<Scene>) -> Result<()> {
     let three = t.settles("web", 3).await?;
 
     hold(&t, &three[0], true).await?;
-    t.delete_pod(&three[0]).await?;
+    // Its grace period ends while the set waits for it.
+    t.kubectl().run(&["delete", "pod", &three[0], "--grace-period=1", "--wait=false"]).await?;
     t.until("a set that waits", waits).await?;
-    let message = t.look(|seen| seen.message("web", "Ready")).map_err(anyhow::Error::msg)?;
+    let path = "--output=jsonpath={.status.conditions[?(@.type=='Ready')].message}";
+    let message = t.kubectl().run(&["get", "podset/web", path]).await?;
     let node = t.stored_pod(&three[0]).await?.spec.and_then(|spec| spec.node_name).context("a pod without a node")?;
     let expected = format!("2 of 3 pods are ready; waiting for {} on {node} to terminate", three[0]);
     ensure!(message == expected, "the message is '{message}' instead of '{expected}'");
