@@ -255,27 +255,30 @@ impl Input<'_> {
             return plan;
         }
         let mut create = self.with_templates(self.creations(plan.count.missing()), plan.count, wanted);
-        let replacement = state.retry.finishes.next;
-        if let Some(next) = replacement {
-            // The other missing pods were deleted or never created, so they do not wait.
-            let others = create.len().saturating_sub(next.pods);
-            create.iter_mut().skip(others).for_each(|creation| creation.replacements = next.count);
+        let template = |creation: &Creation| creation.former.or(set.revision());
+        // Of each template, the last ones replace finished pods. The other missing pods were deleted or never created, so they do not wait.
+        let mut waiting = state.retry.finishes.next.clone();
+        for creation in create.iter_mut().rev() {
+            if let Some(next) = waiting.get_mut(&template(creation)).filter(|next| next.pods > 0) {
+                next.pods -= 1;
+                creation.replacements = next.count;
+            }
         }
-        // A new spec may fix the failure, so it gets one try at once.
-        let is_tried = set.is_observed() || state.retry.tried_generation == Some(set.generation);
-        let waits = |creation: &Creation| creation.replacements > 0;
-        let held = replacement.filter(|next| next.due > now && is_tried && create.iter().any(waits));
-        if held.is_some() {
-            create.retain(|creation| !waits(creation) || self.is_first_try(creation));
-        }
+        // A changed template may fix the failure, so it gets one try at once.
+        let is_tried = set.is_revision_reported() || state.retry.tried_generation == Some(set.generation);
+        let due = |creation: &Creation| waiting.get(&template(creation)).map(|next| next.due).filter(|due| *due > now);
+        let held = |creation: &Creation| due(creation).filter(|_| is_tried && creation.replacements > 0);
+        let all_held: Vec<_> = create.iter().filter_map(held).collect();
+        create.retain(|creation| held(creation).is_none());
         // Of each template, try new names first, so that a create that hangs does not delay the others. After MOST_UNKNOWN unknown creates,
         // as in an outage, repeat those first.
         if state.fates.unknown.len() < MOST_UNKNOWN {
             create.sort_by_key(|creation| (creation.former.is_none(), creation.is_repeated));
         }
-        match held {
-            Some(next) => {
-                Plan { create, hold: Hold::RestartBackoff, wake: soonest([plan.wake, Some(next.due)]), ..plan }
+        match all_held.iter().min() {
+            Some(&until) => {
+                let hold = Hold::RestartBackoff { pods: all_held.len(), until };
+                Plan { create, hold, wake: soonest([plan.wake, Some(until)]), ..plan }
             }
             None => Plan { create, ..plan },
         }

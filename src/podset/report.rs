@@ -276,7 +276,7 @@ fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState
         state.reports.announced_failing = true;
     } else {
         // Until the count of replacements restarts, these are the same failures.
-        state.reports.announced_failing &= state.retry.finishes.next.is_some_and(|next| next.count > 1);
+        state.reports.announced_failing &= state.retry.finishes.next.values().any(|next| next.count > 1);
     }
     let is_news = !plan.overdue.is_subset(&state.reports.overdue);
     let overdue = is_news.then(|| status::terminations(view, &state.reports.overdue)).flatten();

@@ -2,15 +2,18 @@
 //!
 //! The first replacement is created at once, the next after 1 s, then 2 s, doubling to 5 min, counted from the finish. An annotation of the
 //! replacement counts how many there were in a row, so the count outlives the leader. A pod that ran for 10 min resets the count, and so do
-//! 10 min without a finish after the last wait. A set has one wait, the longest of its pods.
+//! 10 min without a finish after the last wait. Each template of a set has one wait, the longest of its pods.
 //!
 //! The waiting replacements are remembered, because only a few finished pods are kept. A pod that was deleted is replaced at once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::observe::{Pod, Seen, View};
+use super::{
+    observe::{Pod, Seen, View},
+    revision::Revision,
+};
 use operator_kit::meta::Uid;
 
 /// The longest wait.
@@ -27,11 +30,11 @@ pub const KEPT: usize = 3;
 pub struct Finishes {
     /// The existing finished pods that are counted already; `None` until the namespace of the set was read.
     counted: Option<BTreeSet<Uid>>,
-    /// The replacements that wait or were created last.
-    pub next: Option<Replacement>,
+    /// The replacements of each template that wait or were created last.
+    pub next: BTreeMap<Option<Revision>, Replacement>,
 }
 
-/// The next replacements of a set.
+/// The next replacements of the pods of a template.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Replacement {
     /// When they may be created.
@@ -49,34 +52,40 @@ impl Finishes {
             view.pods.iter().filter(|seen| seen.pod.is_finished()).map(|seen| seen.pod.uid.clone()).collect();
         let live = view.pods.iter().filter(|seen| seen.is_live()).count();
         let missing = view.set.replicas().saturating_sub(live);
-        let next = match &self.counted {
-            Some(counted) => {
-                let former = self.next.filter(|next| now.duration_since(next.due) < STEADY);
-                let new = view.pods.iter().filter(|seen| !counted.contains(&seen.pod.uid));
-                waiting(new, now).into_iter().fold(former, with_finished)
-            }
-            None => without_history(&view.pods, now),
-        };
-        self.next = next.map(|next| Replacement { pods: next.pods.min(missing), ..next });
+        let former = std::mem::take(&mut self.next);
+        let templates = view.pods.iter().map(|seen| seen.pod.revision).chain(former.keys().copied());
+        for template in templates.collect::<BTreeSet<_>>() {
+            let pods = view.pods.iter().filter(|seen| seen.pod.revision == template);
+            let next = match &self.counted {
+                Some(counted) => {
+                    let former = former.get(&template).copied().filter(|next| now.duration_since(next.due) < STEADY);
+                    let new = pods.filter(|seen| !counted.contains(&seen.pod.uid));
+                    waiting(new, now).into_iter().fold(former, with_finished)
+                }
+                None => without_history(pods, now),
+            };
+            let next = next.map(|next| (template, Replacement { pods: next.pods.min(missing), ..next }));
+            self.next.extend(next);
+        }
         // A set that begins to wait for terminations becomes unread again. What was counted stays counted.
         self.counted = (self.counted.is_some() || !view.is_unread).then_some(finished);
     }
 
-    /// A pod was created with this count in its annotation. If it is a replacement, one fewer waits.
-    pub fn created(&mut self, replacements: u32) {
-        if let Some(next) = self.next.as_mut().filter(|_| replacements > 0) {
+    /// A pod of this template was created with this count in its annotation. If it is a replacement, one fewer waits.
+    pub fn created(&mut self, template: Option<Revision>, replacements: u32) {
+        if let Some(next) = self.next.get_mut(&template).filter(|_| replacements > 0) {
             next.pods = next.pods.saturating_sub(1);
         }
     }
 }
 
-/// The waiting replacements of a set without remembered state: one for each finished pod that has no replacement yet.
-fn without_history(pods: &[Seen], now: Timestamp) -> Option<Replacement> {
+/// The waiting replacements of these pods without remembered state: one for each finished pod that has no replacement yet.
+fn without_history<'a>(pods: impl Iterator<Item = &'a Seen> + Clone, now: Timestamp) -> Option<Replacement> {
     let is_replaced = |finished: &Pod| {
         let end = finished.finished.unwrap_or(finished.created);
-        pods.iter().any(|Seen { pod, .. }| pod.replacements > failures_in_a_row(finished) && pod.created >= end)
+        pods.clone().any(|Seen { pod, .. }| pod.replacements > failures_in_a_row(finished) && pod.created >= end)
     };
-    let waiting = waiting(pods.iter().filter(|seen| !is_replaced(&seen.pod)), now);
+    let waiting = waiting(pods.clone().filter(|seen| !is_replaced(&seen.pod)), now);
     // If all kept finished pods wait, further ones may have been deleted.
     let others = if waiting.len() < KEPT { 0 } else { usize::MAX };
     let next = waiting.into_iter().fold(None, with_finished)?;
@@ -151,7 +160,7 @@ mod tests {
     fn due_after(pods: &[PodBuilder]) -> Option<(i64, u32)> {
         let now = testing::now();
         let pods: Vec<Seen> = pods.iter().cloned().map(PodBuilder::seen).collect();
-        without_history(&pods, now).map(|next| (next.due.duration_since(now).as_secs(), next.count))
+        without_history(pods.iter(), now).map(|next| (next.due.duration_since(now).as_secs(), next.count))
     }
 
     #[test]
@@ -204,7 +213,7 @@ mod tests {
     fn as_many_wait_as_finished_and_all_from_three_on() {
         let waiting = |count: usize| {
             let pods: Vec<Seen> = (0..count).map(|n| testing::pod(&n.to_string()).failed(1).seen()).collect();
-            without_history(&pods, testing::now()).map(|next| next.pods)
+            without_history(pods.iter(), testing::now()).map(|next| next.pods)
         };
         assert_eq!([0, 1, 2, 3, 4].map(waiting), [None, Some(1), Some(2), Some(usize::MAX), Some(usize::MAX)]);
     }
@@ -215,7 +224,8 @@ mod tests {
         let mut look = |wanted: usize, is_unread: bool, pods: Vec<PodBuilder>| {
             let pods = pods.into_iter().map(PodBuilder::seen).collect();
             finishes.update(&View { set: Arc::new(testing::set(wanted)), pods, is_unread }, testing::now());
-            finishes.next.map(|next| (next.due.duration_since(testing::now()).as_secs(), next.count, next.pods))
+            let next = finishes.next.get(&Some(Revision::of(None, 0)));
+            next.map(|next| (next.due.duration_since(testing::now()).as_secs(), next.count, next.pods))
         };
         let ready = |name: &str| testing::pod(name).ready(9);
         let failed = |name: &str, count: u32| testing::pod(name).failed(1).replacements(count);
@@ -251,7 +261,7 @@ mod tests {
         let waiting = |finishes: &mut Finishes, wanted: usize, pods: &[PodBuilder]| {
             let pods = pods.iter().cloned().map(PodBuilder::seen).collect();
             finishes.update(&View { set: Arc::new(testing::set(wanted)), pods, is_unread: false }, testing::now());
-            finishes.next.map(|next| next.pods)
+            finishes.next.values().next().map(|next| next.pods)
         };
         let ready = |name: &str| testing::pod(name).ready(9);
         let failed = |name: &str| testing::pod(name).failed(1).replacements(9);
@@ -260,13 +270,13 @@ mod tests {
         assert_eq!(waiting(&mut finishes, 5, &two_live), Some(3), "at first, all missing pods wait");
         let one_live = &two_live[..4];
         assert_eq!(waiting(&mut finishes, 5, one_live), Some(3), "the replacement of a deleted pod does not wait");
-        finishes.created(0);
+        finishes.created(Some(Revision::of(None, 0)), 0);
         assert_eq!(
             waiting(&mut finishes, 5, one_live),
             Some(3),
             "nor does its replacement count as one of a finished pod"
         );
-        finishes.created(10);
+        finishes.created(Some(Revision::of(None, 0)), 10);
         let made = [one_live, &[ready("c")]].concat();
         assert_eq!(waiting(&mut finishes, 5, &made), Some(2), "one was replaced, although others are missing");
         assert_eq!(waiting(&mut finishes, 3, &made), Some(1), "fewer are wanted");

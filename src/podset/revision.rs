@@ -20,7 +20,7 @@ use crate::api::{PodSetSpec, UpdateStrategyType};
 const LENGTH: usize = 10;
 
 /// A template, as the label `controller-revision-hash` of its pods names it: a hash of its content.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Revision([u8; LENGTH]);
 
 impl Revision {

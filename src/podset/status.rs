@@ -14,7 +14,6 @@ use super::{
     plan::{Hold, Plan, Rollout},
     pod,
     rejection::{Rejection, RejectionKind},
-    restart_backoff::Replacement,
     set_state::SetState,
 };
 use crate::api::{PodSetStatus, condition};
@@ -192,7 +191,7 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
     let Count { wanted, updated, .. } = plan.count;
     let mut updated = format!("{updated} of {wanted} pods have the new template");
     // While all creates wait for the restart backoff, none is tried, so an earlier rejection may be over.
-    let are_tried = plan.hold != Hold::RestartBackoff || !plan.create.is_empty();
+    let are_tried = !matches!(plan.hold, Hold::RestartBackoff { .. }) || !plan.create.is_empty();
     // A rejection of a former spec does not apply to this one, unless a stray is left that keeps pods from being created.
     let applies =
         |rejected: &&Rejection| are_tried && (rejected.generation == view.set.generation || state.strays_hold());
@@ -206,8 +205,8 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
         return described;
     }
     let undeletable_because = state.retry.rejected.message().filter(|_| !plan.rejected.is_empty());
-    if plan.hold == Hold::RestartBackoff {
-        let message = failures(&view.pods, state.retry.finishes.next);
+    if let Hold::RestartBackoff { pods, until } = plan.hold {
+        let message = failures(&view.pods, pods, until);
         let undeletable = undeletable_because.map(|why| format!("; pods cannot be deleted: {why}")).unwrap_or_default();
         let why = format!(": {message}{undeletable}");
         let mut others = vec![(condition::RECONCILING, BACKING_OFF, message)];
@@ -309,15 +308,14 @@ fn why_not_ready(pods: &[Seen]) -> Option<String> {
 }
 
 /// Which pods failed, and how long after the last failure the next try is. There is no countdown, because each change would be a write.
-fn failures(pods: &[Seen], next: Option<Replacement>) -> String {
+fn failures(pods: &[Seen], count: usize, next: Timestamp) -> String {
     let ended: Vec<&Seen> = pods.iter().filter(|seen| seen.pod.is_finished() && !seen.is_terminating()).collect();
     let verb = if ended.iter().any(|seen| seen.pod.phase == Phase::Succeeded) { "exited" } else { "failed" };
-    let count = next.map_or(0, |next| next.pods);
     let mut message = if count == 1 { format!("1 pod {verb}") } else { format!("{count} pods {verb}") };
     if let Some(last) = ended.into_iter().max_by_key(|seen| seen.finished_since) {
         message += &format!(", most recently {}", last.pod.key.name);
         message += &last.pod.exit_code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
-        let wait = next.zip(last.finished_since).map(|(next, end)| next.due.duration_since(end.into()).as_secs());
+        let wait = last.finished_since.map(|end| next.duration_since(end.into()).as_secs());
         message += &wait.map(|wait| format!("; next try {wait} s later")).unwrap_or_default();
     }
     message
@@ -360,6 +358,8 @@ mod tests {
     fn two_ready() -> View {
         view(vec![testing::pod("b").ready(9), testing::pod("a").ready(9)])
     }
+
+    const BACKOFF: Hold = Hold::RestartBackoff { pods: 1, until: Timestamp::UNIX_EPOCH };
 
     fn planned(view: &View, hold: Hold) -> Plan {
         let live = view.pods.iter().filter(|seen| seen.is_live()).count();
@@ -411,10 +411,10 @@ mod tests {
                 refused(RejectionKind::Forbidden),
                 &["Ready=False/PodsNotReady", "Reconciling=True/Retrying", "ReplicaFailure=True/FailedCreate"],
             ),
-            (one(), Hold::RestartBackoff, none.clone(), &["Ready=False/PodsFailing", "Reconciling=True/BackingOff"]),
+            (one(), BACKOFF, none.clone(), &["Ready=False/PodsFailing", "Reconciling=True/BackingOff"]),
             (
                 one(),
-                Hold::RestartBackoff,
+                BACKOFF,
                 refused(RejectionKind::Forbidden),
                 &["Ready=False/PodsFailing", "Reconciling=True/BackingOff"],
             ),
@@ -544,10 +544,9 @@ mod tests {
     #[test]
     fn pods_that_fail_are_named_with_the_next_try() {
         let message = |pods: usize, due: i64, seen: Vec<PodBuilder>| {
-            let (view, mut state) = (view(seen), SetState::default());
-            let due = testing::now() + jiff::SignedDuration::from_secs(due);
-            state.retry.finishes.next = Some(Replacement { due, count: 7, pods });
-            let conditions = status(&view, &planned(&view, Hold::RestartBackoff), &state, testing::now()).conditions;
+            let (view, until) = (view(seen), testing::now() + jiff::SignedDuration::from_secs(due));
+            let plan = planned(&view, Hold::RestartBackoff { pods, until });
+            let conditions = status(&view, &plan, &SetState::default(), testing::now()).conditions;
             let [ready, reconciling] = &conditions[..] else { panic!("{conditions:?}") };
             let summary = ready.message.strip_prefix("0 of 2 pods are ready: ").unwrap();
             assert_eq!((reconciling.reason.as_str(), reconciling.message.as_str()), (BACKING_OFF, summary));
@@ -618,7 +617,7 @@ mod tests {
         let later = testing::now() + jiff::SignedDuration::from_secs(100);
         let first = status(&view, &planned(&view, Hold::Nothing), &SetState::default(), testing::now());
         Arc::make_mut(&mut view.set).status = first.clone();
-        let failing = status(&view, &planned(&view, Hold::RestartBackoff), &SetState::default(), later);
+        let failing = status(&view, &planned(&view, BACKOFF), &SetState::default(), later);
         assert_eq!(failing.conditions[0].reason, "PodsFailing");
         assert_eq!(failing.conditions[0].last_transition_time, first.conditions[0].last_transition_time);
         assert!(!is_same(&first, &failing));

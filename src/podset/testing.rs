@@ -33,7 +33,11 @@ pub fn set(replicas: usize) -> Set {
             update: Update::new(&serde_json::from_str("{}").unwrap(), replicas),
             template: PodsLike::Template(None),
         }),
-        status: PodSetStatus { observed_generation: Some(1), ..PodSetStatus::default() },
+        status: PodSetStatus {
+            observed_generation: Some(1),
+            update_revision: Some(Revision::of(None, 0).to_string().into()),
+            ..PodSetStatus::default()
+        },
     }
 }
 

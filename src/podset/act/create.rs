@@ -194,7 +194,7 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
             made.replacements = made.replacements.max(replacements);
             let is_as_specified = handle_made(batch, *made, (name, revision), state, done);
             if is_as_specified {
-                state.retry.finishes.created(replacements);
+                state.retry.finishes.created(former.or(set.revision()), replacements);
             }
             return is_as_specified;
         }

@@ -127,8 +127,13 @@ pub enum Hold {
     Nothing,
     /// The last try failed.
     Failure,
-    /// Pods keep finishing, and the next replacement waits.
-    RestartBackoff,
+    /// Pods keep finishing, and replacements wait.
+    RestartBackoff {
+        /// How many wait.
+        pods: usize,
+        /// Until when the first one waits.
+        until: Timestamp,
+    },
     /// No pod can be created: the set or its namespace is being deleted, or its spec cannot be read.
     Blocked,
 }

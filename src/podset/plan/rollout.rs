@@ -97,15 +97,6 @@ impl Input<'_> {
                 && rejected.is_some_and(|rejected| rejected.is_invalid_template(set.generation)))
     }
 
-    /// Whether this pod gets the template of the spec and only pods of other templates have finished. It then does not wait for the restart
-    /// backoff.
-    pub(super) fn is_first_try(&self, creation: &Creation) -> bool {
-        let finished = self.view.pods.iter().filter(|seen| seen.pod.is_finished());
-        let (updated, others): (Vec<&Seen>, Vec<&Seen>) = finished.partition(|seen| self.is_updated(seen));
-        let is_new = self.view.set.former_revision().is_some() || !others.is_empty();
-        is_new && creation.former.is_none() && updated.is_empty()
-    }
-
     /// The pods of former templates that neither a pause nor the partition keeps: those that a scale-down would delete first.
     pub(super) fn not_kept(&self, wanted: &Wanted) -> BTreeSet<Uid> {
         let has_changed = wanted.update.replaces_pods() && !self.view.set.has_current_template();

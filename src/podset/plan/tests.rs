@@ -200,18 +200,22 @@ fn an_unanswered_delete_is_repeated_before_another_pod_is_chosen() {
 }
 
 #[test]
-fn finished_pods_are_replaced_with_backoff_unless_the_spec_changes() {
+fn finished_pods_are_replaced_with_backoff_unless_the_template_changes() {
     let failed = testing::pod(&nth(0)).failed(1).replacements(3);
     let mut view = view(1, vec![failed]);
     let plan = planned(&view, &SetState::default());
-    assert_eq!((plan.create.len(), plan.hold), (0, Hold::RestartBackoff));
-    assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(3)));
+    let until = testing::now() + SignedDuration::from_secs(3);
+    let waits = Hold::RestartBackoff { pods: 1, until };
+    assert_eq!((plan.create.len(), plan.hold, plan.wake), (0, waits, Some(until)));
 
-    Arc::make_mut(&mut view.set).generation = 2;
+    let set = Arc::make_mut(&mut view.set);
+    set.generation = 2;
+    assert_eq!(planned(&view, &SetState::default()).hold, waits, "a scale repairs nothing");
+    Arc::make_mut(&mut view.set).status.update_revision = None;
     let plan = planned(&view, &SetState::default());
     assert_eq!(plan.create.iter().map(|creation| creation.replacements).collect::<Vec<_>>(), [4]);
     let tried = SetState { retry: Retry { tried_generation: Some(2), ..Retry::default() }, ..SetState::default() };
-    assert_eq!(planned(&view, &tried).hold, Hold::RestartBackoff, "only once per spec");
+    assert_eq!(planned(&view, &tried).hold, waits, "only once per spec");
 }
 
 #[test]
@@ -222,8 +226,9 @@ fn a_failing_pod_does_not_delay_others() {
     };
     let counts = |plan: &Plan| plan.create.iter().map(|creation| creation.replacements).collect::<Vec<_>>();
     let plan = planned(&view(1), &SetState::default());
-    assert_eq!((counts(&plan), plan.hold), (vec![0, 0], Hold::RestartBackoff), "two were deleted");
-    assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(3)));
+    let until = testing::now() + SignedDuration::from_secs(3);
+    let waits = Hold::RestartBackoff { pods: 1, until };
+    assert_eq!((counts(&plan), plan.hold, plan.wake), (vec![0, 0], waits, Some(until)), "two were deleted");
     let plan = planned(&view(4), &SetState::default());
     assert_eq!((counts(&plan), plan.hold), (vec![0, 0, 4], Hold::Nothing));
 
@@ -406,8 +411,8 @@ impl Case {
             pods.push(made.replacements(creation.replacements).seen());
         }
         let mut set = testing::set(plan.count.wanted);
-        // With a changed spec, there is no backoff for finished pods.
-        set.generation = 2;
+        // With a changed template, there is no backoff for finished pods.
+        set.status.update_revision = None;
         let view = View { set: Arc::new(set), pods, is_unread: false };
         let known = view.pods.iter().map(|seen| seen.pod.key.name.to_string()).collect();
         let mut state = SetState::default();

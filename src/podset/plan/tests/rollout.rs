@@ -163,3 +163,19 @@ proptest! {
         prop_assert_eq!(plan.rollout == Rollout::InProgress, false);
     }
 }
+
+#[test]
+fn the_failures_of_one_template_neither_delay_nor_hasten_another_one() {
+    for ran in [300, 900] {
+        let failing = testing::pod(&nth(0)).failed(1).replacements(9).of(new());
+        let ended = testing::pod(&nth(1)).failed(0).ran(ran).of(former());
+        let mut view = view(3, vec![failing, ended, testing::pod(&nth(2)).ready(900).of(former())]);
+        let set = Arc::make_mut(&mut view.set);
+        set.status.current_revision = Some(former().to_string().into());
+        set.wanted.as_mut().unwrap().update.max_unavailable = Some(1);
+        let plan = planned(&view, &SetState::default());
+        let made: Vec<_> = plan.create.iter().map(|creation| (creation.former, creation.replacements)).collect();
+        let waits = Hold::RestartBackoff { pods: 1, until: testing::now() + SignedDuration::from_secs(255) };
+        assert_eq!((made, plan.hold), (vec![(Some(former()), 1)], waits), "it ran {ran} s");
+    }
+}

@@ -35,7 +35,7 @@ fn undeletable_pods_are_reported_and_do_not_make_the_set_unready() {
     ] {
         assert!(first(pods, &["a"], Plan::default()).starts_with("Ready=False/PodsNotReady"), "{what}");
     }
-    let failing = Plan { hold: Hold::RestartBackoff, ..Plan::default() };
+    let failing = Plan { hold: BACKOFF, ..Plan::default() };
     let conditions = conditions_with(three(), &["a"], failing);
     assert!(conditions[0].starts_with("Ready=False/PodsFailing"));
     assert_eq!(conditions[2], expected[2]);
