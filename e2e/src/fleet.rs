@@ -121,7 +121,7 @@ impl Fleet {
         Ok(now)
     }
 
-    /// Waits until a replica has exited, and removes it from the fleet. Fails if it exits with another code.
+    /// Waits until a replica exits, and removes it from the fleet. Fails if its exit code is not `code`.
     pub async fn exits_with(&mut self, code: i32, name: &str, limit: Duration) -> Result<()> {
         let status = self.operator(name)?.ended(limit).await?;
         self.t.log(&format!("{name} ended with {status}"));

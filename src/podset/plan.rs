@@ -256,7 +256,7 @@ impl Input<'_> {
         }
         let mut create = self.with_templates(self.creations(plan.count.missing()), plan.count, wanted);
         let template = |creation: &Creation| creation.former.or(set.revision());
-        // Of each template, the last ones replace finished pods. The other missing pods were deleted or never created, so they do not wait.
+        // The last creations of each template replace finished pods. The others replace deleted pods or are new, so they do not wait.
         let mut waiting = state.retry.finishes.next.clone();
         for creation in create.iter_mut().rev() {
             if let Some(next) = waiting.get_mut(&template(creation)).filter(|next| next.pods > 0) {
@@ -264,20 +264,20 @@ impl Input<'_> {
                 creation.replacements = next.count;
             }
         }
-        // A changed template may fix the failure, so it gets one try at once.
+        // After a change back, the template that failed before gets one try at once.
         let is_tried = set.is_revision_reported() || state.retry.tried_generation == Some(set.generation);
+        let waits = |creation: &Creation| creation.replacements > 0 && (is_tried || creation.former.is_some());
         let due = |creation: &Creation| waiting.get(&template(creation)).map(|next| next.due).filter(|due| *due > now);
-        let held = |creation: &Creation| due(creation).filter(|_| is_tried && creation.replacements > 0);
-        let all_held: Vec<_> = create.iter().filter_map(held).collect();
-        create.retain(|creation| held(creation).is_none());
+        let (held, mut create): (Vec<_>, Vec<_>) =
+            create.into_iter().partition(|creation| waits(creation) && due(creation).is_some());
         // Of each template, try new names first, so that a create that hangs does not delay the others. After MOST_UNKNOWN unknown creates,
         // as in an outage, repeat those first.
         if state.fates.unknown.len() < MOST_UNKNOWN {
             create.sort_by_key(|creation| (creation.former.is_none(), creation.is_repeated));
         }
-        match all_held.iter().min() {
-            Some(&until) => {
-                let hold = Hold::RestartBackoff { pods: all_held.len(), until };
+        match held.iter().filter_map(|creation| Some((due(creation)?, template(creation)))).min() {
+            Some((until, template)) => {
+                let hold = Hold::RestartBackoff { pods: held.len(), until, template };
                 Plan { create, hold, wake: soonest([plan.wake, Some(until)]), ..plan }
             }
             None => Plan { create, ..plan },

@@ -30,11 +30,11 @@ pub const KEPT: usize = 3;
 pub struct Finishes {
     /// The existing finished pods that are counted already; `None` until the namespace of the set was read.
     counted: Option<BTreeSet<Uid>>,
-    /// The replacements of each template that wait or were created last.
+    /// For each template, the replacements that wait or were created last.
     pub next: BTreeMap<Option<Revision>, Replacement>,
 }
 
-/// The next replacements of the pods of a template.
+/// The next replacements for pods of one template.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Replacement {
     /// When they may be created.
@@ -46,26 +46,30 @@ pub struct Replacement {
 }
 
 impl Finishes {
-    /// Counts the pods that have finished since the last call. At most as many replacements wait as pods are missing.
+    /// Counts the pods that have finished since the last call. Of each template, at most as many replacements wait as pods are
+    /// missing.
     pub fn update(&mut self, view: &View, now: Timestamp) {
         let finished: BTreeSet<Uid> =
             view.pods.iter().filter(|seen| seen.pod.is_finished()).map(|seen| seen.pod.uid.clone()).collect();
         let live = view.pods.iter().filter(|seen| seen.is_live()).count();
         let missing = view.set.replicas().saturating_sub(live);
-        let former = std::mem::take(&mut self.next);
-        let templates = view.pods.iter().map(|seen| seen.pod.revision).chain(former.keys().copied());
+        // If all kept finished pods wait, further ones may have been deleted.
+        let others = if unreplaced(view.pods.iter(), now).len() < KEPT { 0 } else { usize::MAX };
+        let known = std::mem::take(&mut self.next);
+        let templates = view.pods.iter().map(|seen| seen.pod.revision).chain(known.keys().copied());
         for template in templates.collect::<BTreeSet<_>>() {
             let pods = view.pods.iter().filter(|seen| seen.pod.revision == template);
             let next = match &self.counted {
                 Some(counted) => {
-                    let former = former.get(&template).copied().filter(|next| now.duration_since(next.due) < STEADY);
+                    let recent = known.get(&template).copied().filter(|next| now.duration_since(next.due) < STEADY);
                     let new = pods.filter(|seen| !counted.contains(&seen.pod.uid));
-                    waiting(new, now).into_iter().fold(former, with_finished)
+                    waiting(new, now).into_iter().fold(recent, with_finished)
                 }
-                None => without_history(pods, now),
+                None => without_history(pods, others, now),
             };
-            let next = next.map(|next| (template, Replacement { pods: next.pods.min(missing), ..next }));
-            self.next.extend(next);
+            if let Some(next) = next {
+                self.next.insert(template, Replacement { pods: next.pods.min(missing), ..next });
+            }
         }
         // A set that begins to wait for terminations becomes unread again. What was counted stays counted.
         self.counted = (self.counted.is_some() || !view.is_unread).then_some(finished);
@@ -79,17 +83,23 @@ impl Finishes {
     }
 }
 
-/// The waiting replacements of these pods without remembered state: one for each finished pod that has no replacement yet.
-fn without_history<'a>(pods: impl Iterator<Item = &'a Seen> + Clone, now: Timestamp) -> Option<Replacement> {
+/// The waiting replacements of these pods without remembered state: one for each finished pod that has no replacement yet, and `others`.
+fn without_history<'a>(
+    pods: impl Iterator<Item = &'a Seen> + Clone,
+    others: usize,
+    now: Timestamp,
+) -> Option<Replacement> {
+    let next = unreplaced(pods, now).into_iter().fold(None, with_finished)?;
+    Some(Replacement { pods: next.pods.saturating_add(others), ..next })
+}
+
+/// The finished pods among these that wait and have no replacement yet.
+fn unreplaced<'a>(pods: impl Iterator<Item = &'a Seen> + Clone, now: Timestamp) -> Vec<(Timestamp, &'a Pod)> {
     let is_replaced = |finished: &Pod| {
         let end = finished.finished.unwrap_or(finished.created);
         pods.clone().any(|Seen { pod, .. }| pod.replacements > failures_in_a_row(finished) && pod.created >= end)
     };
-    let waiting = waiting(pods.clone().filter(|seen| !is_replaced(&seen.pod)), now);
-    // If all kept finished pods wait, further ones may have been deleted.
-    let others = if waiting.len() < KEPT { 0 } else { usize::MAX };
-    let next = waiting.into_iter().fold(None, with_finished)?;
-    Some(Replacement { pods: next.pods.saturating_add(others), ..next })
+    waiting(pods.clone().filter(|seen| !is_replaced(&seen.pod)), now)
 }
 
 /// The pods among these that wait to be replaced, in the order in which they finished. Deleted pods and old finishes do not wait.
@@ -160,7 +170,7 @@ mod tests {
     fn due_after(pods: &[PodBuilder]) -> Option<(i64, u32)> {
         let now = testing::now();
         let pods: Vec<Seen> = pods.iter().cloned().map(PodBuilder::seen).collect();
-        without_history(pods.iter(), now).map(|next| (next.due.duration_since(now).as_secs(), next.count))
+        without_history(pods.iter(), 0, now).map(|next| (next.due.duration_since(now).as_secs(), next.count))
     }
 
     #[test]
@@ -211,11 +221,18 @@ mod tests {
 
     #[test]
     fn as_many_wait_as_finished_and_all_from_three_on() {
-        let waiting = |count: usize| {
-            let pods: Vec<Seen> = (0..count).map(|n| testing::pod(&n.to_string()).failed(1).seen()).collect();
-            without_history(pods.iter(), testing::now()).map(|next| next.pods)
+        let waiting = |templates: &[i32]| {
+            let failed = |(n, template): (usize, &i32)| {
+                testing::pod(&n.to_string()).failed(1).of(Revision::of(None, *template)).seen()
+            };
+            let pods = templates.iter().enumerate().map(failed).collect();
+            let mut finishes = Finishes::default();
+            finishes.update(&View { set: Arc::new(testing::set(9)), pods, is_unread: true }, testing::now());
+            finishes.next.values().map(|next| next.pods).collect::<Vec<_>>()
         };
-        assert_eq!([0, 1, 2, 3, 4].map(waiting), [None, Some(1), Some(2), Some(usize::MAX), Some(usize::MAX)]);
+        let all = [&[][..], &[0], &[0, 0], &[0, 0, 0], &[0, 0, 0, 0], &[0, 1], &[0, 0, 1]];
+        let expected = [vec![], vec![1], vec![2], vec![9], vec![9], vec![1, 1], vec![9, 9]];
+        assert_eq!(all.map(waiting), expected);
     }
 
     #[test]

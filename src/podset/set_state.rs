@@ -70,6 +70,8 @@ pub struct Preparation {
     pub collided: Option<Revision>,
     /// The revision whose dry run passed.
     pub dry_run: Option<Revision>,
+    /// A former revision whose template cannot be used, and the generation of the set at that time.
+    pub unusable: Option<(Revision, i64)>,
     /// The last failure, if nothing succeeded since.
     pub failed: Option<Box<FailedPreparation>>,
 }
@@ -105,7 +107,12 @@ impl Preparation {
     /// template can be created.
     pub fn stops_creates(&self, set: &Set) -> bool {
         let replaces_pods = set.wanted.as_ref().is_ok_and(|wanted| wanted.update.replaces_pods());
-        self.has_collided(set) || (self.unstored(set).is_some() && replaces_pods && set.former_revision().is_some())
+        self.has_collided(set) || (self.unstored(set).is_some() && replaces_pods && self.former(set).is_some())
+    }
+
+    /// The revision that all pods had last, if that is another one than the spec's and its template can be used.
+    pub fn former(&self, set: &Set) -> Option<Revision> {
+        set.former_revision().filter(|former| self.unusable != Some((*former, set.generation)))
     }
 
     /// Whether the ControllerRevision for the template of the spec has other content or another owner.

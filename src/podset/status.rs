@@ -205,8 +205,8 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
         return described;
     }
     let undeletable_because = state.retry.rejected.message().filter(|_| !plan.rejected.is_empty());
-    if let Hold::RestartBackoff { pods, until } = plan.hold {
-        let message = failures(&view.pods, pods, until);
+    if let Hold::RestartBackoff { pods, until, template } = plan.hold {
+        let message = failures(view.pods.iter().filter(|seen| seen.pod.revision == template), pods, until);
         let undeletable = undeletable_because.map(|why| format!("; pods cannot be deleted: {why}")).unwrap_or_default();
         let why = format!(": {message}{undeletable}");
         let mut others = vec![(condition::RECONCILING, BACKING_OFF, message)];
@@ -307,9 +307,10 @@ fn why_not_ready(pods: &[Seen]) -> Option<String> {
     (!clauses.is_empty()).then(|| clauses.join("; "))
 }
 
-/// Which pods failed, and how long after the last failure the next try is. There is no countdown, because each change would be a write.
-fn failures(pods: &[Seen], count: usize, next: Timestamp) -> String {
-    let ended: Vec<&Seen> = pods.iter().filter(|seen| seen.pod.is_finished() && !seen.is_terminating()).collect();
+/// How many pods failed, which of these was the last, and how long after it the next try is. There is no countdown, because each change would
+/// be a write.
+fn failures<'a>(pods: impl Iterator<Item = &'a Seen>, count: usize, next: Timestamp) -> String {
+    let ended: Vec<&Seen> = pods.filter(|seen| seen.pod.is_finished() && !seen.is_terminating()).collect();
     let verb = if ended.iter().any(|seen| seen.pod.phase == Phase::Succeeded) { "exited" } else { "failed" };
     let mut message = if count == 1 { format!("1 pod {verb}") } else { format!("{count} pods {verb}") };
     if let Some(last) = ended.into_iter().max_by_key(|seen| seen.finished_since) {
@@ -337,6 +338,7 @@ mod tests {
     use crate::podset::{
         conditions::is_same,
         observe::PodsLike,
+        revision::Revision,
         set_state::{FailedPreparation, Reports},
         testing::{self, PodBuilder},
     };
@@ -359,7 +361,7 @@ mod tests {
         view(vec![testing::pod("b").ready(9), testing::pod("a").ready(9)])
     }
 
-    const BACKOFF: Hold = Hold::RestartBackoff { pods: 1, until: Timestamp::UNIX_EPOCH };
+    const BACKOFF: Hold = Hold::RestartBackoff { pods: 1, until: Timestamp::UNIX_EPOCH, template: None };
 
     fn planned(view: &View, hold: Hold) -> Plan {
         let live = view.pods.iter().filter(|seen| seen.is_live()).count();
@@ -545,7 +547,7 @@ mod tests {
     fn pods_that_fail_are_named_with_the_next_try() {
         let message = |pods: usize, due: i64, seen: Vec<PodBuilder>| {
             let (view, until) = (view(seen), testing::now() + jiff::SignedDuration::from_secs(due));
-            let plan = planned(&view, Hold::RestartBackoff { pods, until });
+            let plan = planned(&view, Hold::RestartBackoff { pods, until, template: view.set.revision() });
             let conditions = status(&view, &plan, &SetState::default(), testing::now()).conditions;
             let [ready, reconciling] = &conditions[..] else { panic!("{conditions:?}") };
             let summary = ready.message.strip_prefix("0 of 2 pods are ready: ").unwrap();
@@ -558,6 +560,9 @@ mod tests {
         let succeeded = testing::pod("a").failed(3).phase(Phase::Succeeded).exit_code(0);
         let exited = "1 pod exited, most recently a with exit code 0; next try 8 s later";
         assert_eq!(message(1, 5, vec![succeeded]), exited);
+        let of_another_template = failed("b", 3).of(Revision::of(None, 7));
+        let one = vec![failed("a", 9), of_another_template];
+        assert_eq!(message(1, 5, one), "1 pod failed, most recently a with exit code 1; next try 14 s later");
         let evicted = testing::pod("a").failed(3);
         assert_eq!(message(1, 5, vec![evicted]), "1 pod failed, most recently a; next try 8 s later");
         assert_eq!(message(2, 5, vec![failed("a", 3).terminating()]), "2 pods failed", "the pods are being deleted");

@@ -49,7 +49,7 @@ impl Deployment<'_> {
             "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
             "namespace": self.home,
             // kustomize requires a relative path.
-            "resources": [pathdiff::diff_paths(root().join("config/manager").canonicalize()?, folder)],
+            "resources": [pathdiff::diff_paths(root().join("config/manager").canonicalize()?, folder).context("no relative path")?],
             "images": [{"name": "podset-operator", "newName": name, "newTag": tag}],
             "patches": [{"target": {"kind": "Deployment"}, "patch": serde_json::to_string(&patch)?}]
         });

@@ -21,6 +21,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::client::Body;
 use kube::{Client, Config};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -40,10 +41,12 @@ struct State {
     upstream: Client,
     faults: Faults,
     histories: watch::Histories,
+    /// The requests that take effect without a response.
+    unanswered: Mutex<JoinSet<()>>,
 }
 
-/// The delay of creates, which is longer than the operator waits for an answer.
-const LATE: Duration = Duration::from_secs(13);
+/// How long [`Fault::CreatesLate`] delays a create: longer than the operator waits for a response.
+const DELAY: Duration = Duration::from_secs(13);
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
@@ -53,7 +56,8 @@ impl Proxy {
         // Only the operator decides what is retried.
         config.default_retry = false;
         let upstream = Client::try_from(config)?;
-        let state = Arc::new(State { upstream, faults: Faults::new(seed), histories: watch::Histories::default() });
+        let (faults, histories, unanswered) = (Faults::new(seed), watch::Histories::default(), Mutex::default());
+        let state = Arc::new(State { upstream, faults, histories, unanswered });
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("binding the proxy's port")?;
         let address = listener.local_addr()?;
         let mut server = JoinSet::new();
@@ -66,9 +70,11 @@ impl Proxy {
         self.state.faults.set(Some(fault));
     }
 
-    /// Ends the fault.
-    pub fn heal(&self) {
+    /// Ends the fault, and waits until all requests without a response have taken effect.
+    pub async fn heal(&self) {
         self.state.faults.set(None);
+        let unanswered = std::mem::take(&mut *self.state.unanswered.lock());
+        unanswered.join_all().await;
     }
 
     /// How often the last fault has struck. A fault that never strikes tests nothing.
@@ -120,10 +126,10 @@ async fn handle(request: Request<Incoming>, state: &Arc<State>) -> io::Result<An
         Some(fault) if fault == Fault::AnswersLost || fault == Fault::CreatesLate && is_create => {
             // In its own task, because it takes effect also if the operator hangs up.
             let upstream = state.upstream.clone();
-            let wait = if fault == Fault::CreatesLate { LATE } else { Duration::ZERO };
-            tokio::spawn(async move {
+            let wait = if fault == Fault::CreatesLate { DELAY } else { Duration::ZERO };
+            state.unanswered.lock().spawn(async move {
                 sleep(wait).await;
-                pass(request, &upstream).await
+                let _ = pass(request, &upstream).await;
             });
             state.faults.struck();
             state.faults.until(|now| now != Some(fault)).await;

@@ -67,10 +67,10 @@ async fn of_a_rollout(t: Arc<Scene>) -> Result<()> {
     costs(&t, before, &[&pods[..], &reports].concat(), 1).await
 }
 
-/// Checks that at most these requests were sent since `began`. Without a number, allows two status patches per change,
-/// and more if it took long: a status that waits for its pods may be updated every five seconds.
+/// Checks that at most these requests were sent since `began`. If `most` has no number of status patches, two per change are allowed, and
+/// more if it took long: a status that waits for its pods may be updated every five seconds.
 async fn costs(t: &Scene, began: Timestamp, most: &[(&str, usize)], changes: usize) -> Result<()> {
-    let patches = changes * (2 + Timestamp::now().duration_since(began).as_secs() as usize / 5);
+    let patches = changes * (2 + Timestamp::now().duration_since(began).as_secs().max(0) as usize / 5);
     // Events are sent a little later, and the audit log is written a little later still.
     sleep(Duration::from_secs(3)).await;
     let mut kinds = t.requests()?.received_in(began..Timestamp::MAX).kinds();

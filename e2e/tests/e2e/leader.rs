@@ -24,7 +24,7 @@ const CONVERGES: Duration = Duration::from_secs(120);
 /// How much a busy machine may exceed a promised time.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// A process that has lost its Lease exits within this time.
+/// A process that has lost its Lease exits within this time, with code 1.
 const EXITS: Duration = Duration::from_secs(5);
 
 pub fn scenarios() -> Vec<Scenario> {
@@ -47,11 +47,11 @@ async fn cut_off(t: Arc<Scene>, fault: Fault) -> Result<()> {
     let cut = Timestamp::now();
     election.fleet.proxy(&leader)?.inject(fault);
     t.log(&format!("{leader} is cut off: {fault:?}"));
-    let next = election.is_taken_over(&leader, cut).await?;
+    let next = election.is_taken_over(&leader, cut, cut).await?;
     ensure!(election.fleet.proxy(&leader)?.strikes() > 0, "{fault:?} never struck");
     // If the old leader still runs, its requests get through again.
-    election.fleet.proxy(&leader)?.heal();
-    election.exits_without_the_lease(&leader).await?;
+    election.fleet.proxy(&leader)?.heal().await;
+    election.fleet.exits_with(1, &leader, EXITS).await?;
     sleep(Duration::from_secs(3)).await;
     ensure!(election.fleet.leader().await? == next, "{next} does not lead any more");
     election.ends().await
@@ -72,10 +72,11 @@ async fn frozen_during_creates(t: Arc<Scene>) -> Result<()> {
         })
         .await?;
         election.fleet.operator(&leader)?.signal(Signal::STOP)?;
-        election.is_taken_over(&leader, Timestamp::now()).await?;
+        let frozen = Timestamp::now();
+        election.is_taken_over(&leader, frozen, frozen).await?;
         sleep(Duration::from_secs(1)).await;
         election.fleet.operator(&leader)?.signal(Signal::CONT)?;
-        election.exits_without_the_lease(&leader).await?;
+        election.fleet.exits_with(1, &leader, EXITS).await?;
         t.all_settle(&burst, 10, 2 * PATIENCE).await?; // a node with real containers starts only a few pods a second
         try_join_all(burst.iter().map(|set| t.delete_set(set))).await?;
         election.adds_a_replica().await?;
@@ -99,8 +100,8 @@ async fn lease_edited_by_hand(t: Arc<Scene>) -> Result<()> {
         t.kubectl().run(&command).await?;
         // On a busy machine, kubectl takes a second to start.
         let after = Timestamp::now();
-        election.exits_without_the_lease(&leader).await?;
-        election.is_taken_over_between(&leader, before, after).await?;
+        election.fleet.exits_with(1, &leader, EXITS).await?;
+        election.is_taken_over(&leader, before, after).await?;
         election.adds_a_replica().await?;
     }
     election.ends().await
@@ -112,7 +113,7 @@ async fn killed(t: Arc<Scene>) -> Result<()> {
     for _ in 0..3 {
         let leader = election.fleet.leader().await?;
         let when = election.fleet.kill(&leader).await?;
-        election.is_taken_over(&leader, when).await?;
+        election.is_taken_over(&leader, when, when).await?;
         election.adds_a_replica().await?;
     }
     election.ends().await
@@ -151,24 +152,15 @@ impl Election {
         Ok(Self { t: t.clone(), fleet, churn, times })
     }
 
-    /// Waits until another replica takes over from a lost leader, and checks that this was in time. Returns its name.
-    async fn is_taken_over(&mut self, from: &str, since: Timestamp) -> Result<String> {
-        self.is_taken_over_between(from, since, since).await
-    }
-
-    /// The same after a fault at some time between `since` and `until`.
-    async fn is_taken_over_between(&mut self, from: &str, since: Timestamp, until: Timestamp) -> Result<String> {
+    /// Waits until another replica takes over from a leader that was lost between `since` and `until`, and checks that this was in time.
+    /// Returns its name.
+    async fn is_taken_over(&mut self, from: &str, since: Timestamp, until: Timestamp) -> Result<String> {
         let promised = Duration::from_secs(self.times.lease_duration + self.times.retry_period);
         let next = self.fleet.another_leads(from, promised + SLACK + EXITS).await?;
         let took = self.fleet.next_term_after(since).await? - until.duration_since(since);
         let most = SignedDuration::try_from(promised + SLACK)?;
         ensure!(took <= most, "{next} took {took:#} to take over, {promised:?} are promised");
         Ok(next)
-    }
-
-    /// A replica that lost its Lease exits with code 1.
-    async fn exits_without_the_lease(&mut self, name: &str) -> Result<()> {
-        self.fleet.exits_with(1, name, EXITS).await
     }
 
     /// Replaces a replica that has exited.

@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         rejections::scenarios,
         rights::scenarios,
         versions::scenarios,
-        // Last, because they wait until nothing heavy runs beside them.
+        // Last, because they check times, or wait until no other scenario does.
         leader::scenarios,
         leadership::scenarios,
     ];

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use e2e::observe::view::View;
+use anyhow::{Context, Result, ensure};
+use e2e::observe::view::{Seen, View};
 use e2e::scene::Scene;
 use e2e::suite::Scenario;
 use kube::ResourceExt;
@@ -59,6 +59,12 @@ pub async fn rolled_out(t: &Scene, set: &str, pods: usize) -> Result<Vec<String>
     .await
 }
 
+/// The set has exactly so many ready pods. Returns their names.
+fn ready(seen: &View, pods: usize) -> Seen<Vec<String>> {
+    let ready: Vec<_> = seen.live("web")?.into_iter().filter(|pod| pod.is_ready()).map(|pod| pod.name_any()).collect();
+    if ready.len() == pods { Ok(ready) } else { Err(format!("{ready:?} are ready")) }
+}
+
 /// All pods are replaced, though only an annotation changes. Each template is stored once.
 async fn reaches_all_pods(t: Arc<Scene>) -> Result<()> {
     t.operator().await?;
@@ -73,7 +79,7 @@ async fn reaches_all_pods(t: Arc<Scene>) -> Result<()> {
     Ok(())
 }
 
-/// No more than `maxUnavailable` pods are lost, and the next template replaces them.
+/// No more than `maxUnavailable` pods are lost, a lost pod gets the former template, and the next template replaces all.
 async fn of_a_broken_template(t: Arc<Scene>) -> Result<()> {
     t.operator().await?;
     let strategy = json!({"rollingUpdate": {"maxUnavailable": "40%"}});
@@ -87,16 +93,10 @@ async fn of_a_broken_template(t: Arc<Scene>) -> Result<()> {
     })
     .await?;
     sleep(OBSERVED_FOR).await;
-    let three_ready = |seen: &View| {
-        let ready: Vec<_> =
-            seen.live("web")?.into_iter().filter(|pod| pod.is_ready()).map(|pod| pod.name_any()).collect();
-        if ready.len() == 3 { Ok(ready) } else { Err(format!("2 of 5 pods may be unavailable: {ready:?} are ready")) }
-    };
-    let ready = t.look(three_ready).map_err(anyhow::Error::msg)?;
-    // A lost pod gets the template that works.
-    t.delete_pod(&ready[0]).await?;
-    t.goes(&ready[0]).await?;
-    t.until("three ready pods", three_ready).await?;
+    let three = t.look(|seen| ready(seen, 3)).map_err(anyhow::Error::msg).context("2 of 5 pods may be unavailable")?;
+    t.delete_pod(&three[0]).await?;
+    t.goes(&three[0]).await?;
+    t.until("three ready pods", |seen| ready(seen, 3)).await?;
 
     change_template(&t, "three", false).await?;
     let third = rolled_out(&t, "web", 5).await?;
@@ -109,8 +109,8 @@ async fn of_an_invalid_template(t: Arc<Scene>) -> Result<()> {
     t.operator().await?;
     t.create_set_from("web", json!({"replicas": 3, "template": template("one", false)})).await?;
     let first = rolled_out(&t, "web", 3).await?;
-    let never = json!({"template": {"spec": {"restartPolicy": "Sometimes"}}});
-    t.patch_set("web", json!({"spec": never})).await?;
+    let invalid = json!({"template": {"spec": {"restartPolicy": "Sometimes"}}});
+    t.patch_set("web", json!({"spec": invalid})).await?;
     t.until("a set whose template is invalid", |seen| seen.conditions("web", &INVALID)).await?;
     let live = t.look(|seen| seen.has_live("web", 3));
     ensure!(live == Ok(first.clone()), "{first:?} were to stay: {live:?}");
@@ -118,7 +118,8 @@ async fn of_an_invalid_template(t: Arc<Scene>) -> Result<()> {
     rolled_out(&t, "web", 3).await.map(drop)
 }
 
-/// With `OnDelete`, only new pods get a changed template. A scale-down takes the pods that are not ready, then younger ones.
+/// With `OnDelete`, only new pods get a changed template. A scale-down first deletes pods that are not scheduled, and then those that became
+/// ready last.
 async fn on_delete(t: Arc<Scene>) -> Result<()> {
     t.operator().await?;
     let strategy = json!({"type": "OnDelete"});
@@ -126,11 +127,15 @@ async fn on_delete(t: Arc<Scene>) -> Result<()> {
     let oldest = t.settles("web", 1).await?;
     sleep(Duration::from_secs(2)).await; // the times of pods have whole seconds
     t.scale("web", 2).await?;
-    let ready = t.settles("web", 2).await?;
+    let two = t.settles("web", 2).await?;
     change_template(&t, "two", true).await?;
     t.scale("web", 4).await?;
-    t.until("two pods of the new template", |seen| seen.has_live("web", 4)).await?;
-    for (replicas, stay) in [(2, ready), (1, oldest)] {
+    t.until("two pods that are never ready", |seen| seen.has_live("web", 4)).await?;
+    change_template(&t, "three", false).await?;
+    sleep(Duration::from_secs(2)).await;
+    t.scale("web", 5).await?;
+    let three = t.until("a third ready pod", |seen| ready(seen, 3)).await?;
+    for (replicas, stay) in [(3, three), (2, two), (1, oldest)] {
         t.scale("web", replicas).await?;
         let left = t.settles("web", replicas as usize).await?;
         ensure!(left == stay, "{stay:?} were to stay: {left:?}");

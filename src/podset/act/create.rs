@@ -89,8 +89,11 @@ pub async fn create(context: &Context, set: &Set, creations: Vec<Creation>, stat
                 done.has_failed = true;
                 former.clear();
             }
-            // Pods get the template of the spec.
-            Ok(None) => former.iter_mut().for_each(|creation| creation.former = None),
+            // The next plan gives these pods the template of the spec, and lets them wait if pods of that template fail.
+            Ok(None) => {
+                state.preparation.unusable = Some((revision, set.generation));
+                former.clear();
+            }
             Err(error) => {
                 warn!(set = %set.key, %revision, error, "cannot read the ControllerRevision of the former template");
                 done.has_failed = true;

@@ -131,8 +131,10 @@ pub enum Hold {
     RestartBackoff {
         /// How many wait.
         pods: usize,
-        /// Until when the first one waits.
+        /// When the first of them may be created.
         until: Timestamp,
+        /// The template of that one.
+        template: Option<Revision>,
     },
     /// No pod can be created: the set or its namespace is being deleted, or its spec cannot be read.
     Blocked,

@@ -69,7 +69,7 @@ impl Input<'_> {
     /// Chooses the template of each pod to create. Those of the former template come first.
     pub(super) fn with_templates(&self, mut create: Vec<Creation>, count: Count, wanted: &Wanted) -> Vec<Creation> {
         let is_careful = wanted.update.replaces_pods() && self.rollout.is_careful;
-        let former = self.view.set.former_revision().filter(|_| is_careful);
+        let former = self.state.preparation.former(&self.view.set).filter(|_| is_careful);
         let is_stopped = self.state.preparation.stops_creates(&self.view.set);
         let is_paused = wanted.update.is_paused && count.updated == 0;
         let new = match self.is_invalid() || is_stopped || is_paused {

@@ -205,7 +205,7 @@ fn finished_pods_are_replaced_with_backoff_unless_the_template_changes() {
     let mut view = view(1, vec![failed]);
     let plan = planned(&view, &SetState::default());
     let until = testing::now() + SignedDuration::from_secs(3);
-    let waits = Hold::RestartBackoff { pods: 1, until };
+    let waits = Hold::RestartBackoff { pods: 1, until, template: view.set.revision() };
     assert_eq!((plan.create.len(), plan.hold, plan.wake), (0, waits, Some(until)));
 
     let set = Arc::make_mut(&mut view.set);
@@ -215,7 +215,7 @@ fn finished_pods_are_replaced_with_backoff_unless_the_template_changes() {
     let plan = planned(&view, &SetState::default());
     assert_eq!(plan.create.iter().map(|creation| creation.replacements).collect::<Vec<_>>(), [4]);
     let tried = SetState { retry: Retry { tried_generation: Some(2), ..Retry::default() }, ..SetState::default() };
-    assert_eq!(planned(&view, &tried).hold, waits, "only once per spec");
+    assert_eq!(planned(&view, &tried).hold, waits, "only once after a change");
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_failing_pod_does_not_delay_others() {
     let counts = |plan: &Plan| plan.create.iter().map(|creation| creation.replacements).collect::<Vec<_>>();
     let plan = planned(&view(1), &SetState::default());
     let until = testing::now() + SignedDuration::from_secs(3);
-    let waits = Hold::RestartBackoff { pods: 1, until };
+    let waits = Hold::RestartBackoff { pods: 1, until, template: view(1).set.revision() };
     assert_eq!((counts(&plan), plan.hold, plan.wake), (vec![0, 0], waits, Some(until)), "two were deleted");
     let plan = planned(&view(4), &SetState::default());
     assert_eq!((counts(&plan), plan.hold), (vec![0, 0, 4], Hold::Nothing));

@@ -164,18 +164,57 @@ proptest! {
     }
 }
 
+/// A set of three pods. One pod of the new template has failed, and another pod is ready.
+fn with_broken_new_template(other: testing::PodBuilder) -> View {
+    let failing = testing::pod(&nth(0)).failed(1).replacements(9).of(new());
+    let mut view = view(3, vec![failing, other, testing::pod(&nth(2)).ready(900).of(former())]);
+    let set = Arc::make_mut(&mut view.set);
+    set.status.current_revision = Some(former().to_string().into());
+    set.wanted.as_mut().unwrap().update.max_unavailable = Some(1);
+    view
+}
+
+/// The template and the count of each pod to create, and what waits.
+fn replaced(view: &View, state: &SetState) -> (Vec<(Option<Revision>, u32)>, Hold) {
+    let plan = planned(view, state);
+    (plan.create.iter().map(|creation| (creation.former, creation.replacements)).collect(), plan.hold)
+}
+
+fn waits(pods: usize, seconds: i64, template: Revision) -> Hold {
+    let until = testing::now() + SignedDuration::from_secs(seconds);
+    Hold::RestartBackoff { pods, until, template: Some(template) }
+}
+
 #[test]
 fn the_failures_of_one_template_neither_delay_nor_hasten_another_one() {
     for ran in [300, 900] {
-        let failing = testing::pod(&nth(0)).failed(1).replacements(9).of(new());
-        let ended = testing::pod(&nth(1)).failed(0).ran(ran).of(former());
-        let mut view = view(3, vec![failing, ended, testing::pod(&nth(2)).ready(900).of(former())]);
-        let set = Arc::make_mut(&mut view.set);
-        set.status.current_revision = Some(former().to_string().into());
-        set.wanted.as_mut().unwrap().update.max_unavailable = Some(1);
-        let plan = planned(&view, &SetState::default());
-        let made: Vec<_> = plan.create.iter().map(|creation| (creation.former, creation.replacements)).collect();
-        let waits = Hold::RestartBackoff { pods: 1, until: testing::now() + SignedDuration::from_secs(255) };
-        assert_eq!((made, plan.hold), (vec![(Some(former()), 1)], waits), "it ran {ran} s");
+        let view = with_broken_new_template(testing::pod(&nth(1)).failed(0).ran(ran).of(former()));
+        assert_eq!(
+            replaced(&view, &SetState::default()),
+            (vec![(Some(former()), 1)], waits(1, 255, new())),
+            "it ran {ran} s"
+        );
     }
+}
+
+#[test]
+fn a_change_back_ends_only_the_wait_of_its_template() {
+    let mut view = with_broken_new_template(testing::pod(&nth(1)).failed(1).replacements(3).of(former()));
+    let state = SetState::default();
+    assert_eq!(
+        replaced(&view, &state),
+        (vec![], waits(2, 3, former())),
+        "the first to be created is of the former template"
+    );
+    Arc::make_mut(&mut view.set).status.update_revision = None;
+    assert_eq!(replaced(&view, &state), (vec![(None, 10)], waits(1, 3, former())));
+}
+
+#[test]
+fn pods_wait_for_the_new_template_if_they_get_it_in_place_of_a_former_one_that_cannot_be_used() {
+    let view = with_broken_new_template(testing::pod(&nth(1)).failed(0).of(new()));
+    let mut state = SetState::default();
+    assert_eq!(replaced(&view, &state), (vec![(Some(former()), 0)], waits(1, 255, new())));
+    state.preparation.unusable = Some((former(), 1));
+    assert_eq!(replaced(&view, &state), (vec![], waits(2, 255, new())));
 }
