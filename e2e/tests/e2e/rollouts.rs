@@ -131,7 +131,7 @@ async fn on_delete(t: Arc<Scene>) -> Result<()> {
     change_template(&t, "two", true).await?;
     t.scale("web", 4).await?;
     t.until("two pods that are never ready", |seen| seen.has_live("web", 4)).await?;
-    change_template(&t, "three", false).await?;
+    change_template(&t, "one", false).await?;
     sleep(Duration::from_secs(2)).await;
     t.scale("web", 5).await?;
     let three = t.until("a third ready pod", |seen| ready(seen, 3)).await?;
