@@ -256,14 +256,11 @@ impl Input<'_> {
         }
         let mut create = self.with_templates(self.creations(plan.count.missing()), plan.count, wanted);
         let template = |creation: &Creation| creation.former.or(set.revision());
-        // The last creations of each template replace finished pods. The others replace deleted pods or are new, so they do not wait. But
-        // until all pods have had the new template, each of its pods is another try.
-        let is_try = |creation: &Creation| creation.former.is_none() && set.former_revision().is_some();
+        // The last creations of each template replace finished pods. The others replace deleted pods or are new, so they do not wait.
         let mut waiting = state.retry.finishes.next.clone();
         for creation in create.iter_mut().rev() {
-            let next = waiting.get_mut(&template(creation));
-            if let Some(next) = next.filter(|next| next.pods > 0 || is_try(creation)) {
-                next.pods = next.pods.saturating_sub(1);
+            if let Some(next) = waiting.get_mut(&template(creation)).filter(|next| next.pods > 0) {
+                next.pods -= 1;
                 creation.replacements = next.count;
             }
         }

@@ -155,7 +155,8 @@ impl Input<'_> {
         if preparation.is_stored(set) {
             let has_passed = preparation.dry_run == Some(wanted.revision);
             // While pods get the former template instead, dry runs show whether the template is still rejected.
-            let is_withheld = self.is_invalid() && plan.create.iter().any(|creation| creation.former.is_some());
+            let may_get_former = wanted.update.replaces_pods() && set.former_revision().is_some();
+            let is_withheld = self.is_invalid() && may_get_former && !plan.create.is_empty();
             return (!has_passed && (replaces || is_withheld)).then_some(Prepare::DryRun);
         }
         // A new template is stored at once. One that a former leader reported is stored when pods are created or replaced, and before it can

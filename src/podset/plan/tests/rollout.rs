@@ -218,21 +218,3 @@ fn pods_wait_for_the_new_template_if_they_get_it_in_place_of_a_former_one_that_c
     state.preparation.unusable = Some((former(), 1));
     assert_eq!(replaced(&view, &state), (vec![], waits(2, 255, new())));
 }
-
-#[test]
-fn a_rollout_backs_off_if_pods_of_the_new_template_become_ready_and_then_fail() {
-    let ready = |index| testing::pod(&nth(index)).ready(9);
-    let view = |x: Vec<testing::PodBuilder>| {
-        let failed = testing::pod(&nth(0)).failed(1).replacements(3).of(new());
-        let mut view = view(3, [vec![failed, ready(1).of(new())], x].concat());
-        let set = Arc::make_mut(&mut view.set);
-        set.status.current_revision = Some(former().to_string().into());
-        set.wanted.as_mut().unwrap().update.max_unavailable = Some(1);
-        view
-    };
-    // A pod of the former template took the place of the failed one, and then goes for the next try of the new one.
-    let mut state = SetState::default();
-    let complete = view(vec![ready(2).of(former()), ready(3).of(former())]);
-    state.retry.finishes.update(&complete, testing::now());
-    assert_eq!(replaced(&view(vec![ready(2).of(former())]), &state), (vec![], waits(1, 3, new())));
-}
