@@ -46,15 +46,15 @@ pub struct Replacement {
 }
 
 impl Finishes {
-    /// Counts the pods that have finished since the last call. Of each template, at most as many replacements wait as pods are
-    /// missing.
+    /// Counts the pods that have finished since the last call. Of each template, at most as many
+    /// replacements wait as pods are missing.
     pub fn update(&mut self, view: &View, now: Timestamp) {
         let finished: BTreeSet<Uid> =
             view.pods.iter().filter(|seen| seen.pod.is_finished()).map(|seen| seen.pod.uid.clone()).collect();
         let live = view.pods.iter().filter(|seen| seen.is_live()).count();
         let missing = view.set.replicas().saturating_sub(live);
         // If all kept finished pods wait, further ones may have been deleted.
-        let others = if unreplaced(view.pods.iter(), now).len() < KEPT { 0 } else { usize::MAX };
+        let others = || if unreplaced(view.pods.iter(), now).len() < KEPT { 0 } else { usize::MAX };
         let known = std::mem::take(&mut self.next);
         let templates = view.pods.iter().map(|seen| seen.pod.revision).chain(known.keys().copied());
         for template in templates.collect::<BTreeSet<_>>() {
@@ -65,7 +65,7 @@ impl Finishes {
                     let new = pods.filter(|seen| !counted.contains(&seen.pod.uid));
                     waiting(new, now).into_iter().fold(recent, with_finished)
                 }
-                None => without_history(pods, others, now),
+                None => without_history(pods, others(), now),
             };
             if let Some(next) = next {
                 self.next.insert(template, Replacement { pods: next.pods.min(missing), ..next });
@@ -76,8 +76,8 @@ impl Finishes {
     }
 
     /// A pod of this template was created with this count in its annotation. If it is a replacement, one fewer waits.
-    pub fn created(&mut self, template: Option<Revision>, replacements: u32) {
-        if let Some(next) = self.next.get_mut(&template).filter(|_| replacements > 0) {
+    pub fn created(&mut self, template: Revision, replacements: u32) {
+        if let Some(next) = self.next.get_mut(&Some(template)).filter(|_| replacements > 0) {
             next.pods = next.pods.saturating_sub(1);
         }
     }
@@ -287,13 +287,13 @@ mod tests {
         assert_eq!(waiting(&mut finishes, 5, &two_live), Some(3), "at first, all missing pods wait");
         let one_live = &two_live[..4];
         assert_eq!(waiting(&mut finishes, 5, one_live), Some(3), "the replacement of a deleted pod does not wait");
-        finishes.created(Some(Revision::of(None, 0)), 0);
+        finishes.created(Revision::of(None, 0), 0);
         assert_eq!(
             waiting(&mut finishes, 5, one_live),
             Some(3),
             "nor does its replacement count as one of a finished pod"
         );
-        finishes.created(Some(Revision::of(None, 0)), 10);
+        finishes.created(Revision::of(None, 0), 10);
         let made = [one_live, &[ready("c")]].concat();
         assert_eq!(waiting(&mut finishes, 5, &made), Some(2), "one was replaced, although others are missing");
         assert_eq!(waiting(&mut finishes, 3, &made), Some(1), "fewer are wanted");

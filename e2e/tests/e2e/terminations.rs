@@ -25,7 +25,7 @@ async fn are_waited_for(t: Arc<Scene>) -> Result<()> {
     let three = t.settles("web", 3).await?;
 
     hold(&t, &three[0], true).await?;
-    t.log("delete a pod whose grace period ends while the set waits for it");
+    t.log(&format!("delete pod {} with a grace period of 1 s", three[0]));
     t.kubectl().run(&["delete", "pod", &three[0], "--grace-period=1", "--wait=false"]).await?;
     t.until("a set that waits", waits).await?;
     let path = "--output=jsonpath={.status.conditions[?(@.type=='Ready')].message}";

@@ -73,37 +73,29 @@ pub async fn create(context: &Context, set: &Set, creations: Vec<Creation>, stat
     let Ok(Wanted { revision, template: PodsLike::Template(template), .. }) = &set.wanted else { return };
     // Each batch has a time limit of its own, because slow requests can use it up.
     let batch = || Batch::new(context, set);
-    let (mut former, new): (Vec<_>, Vec<_>) = creations.into_iter().partition(|creation| creation.former.is_some());
+    let (former, new): (Vec<_>, Vec<_>) = creations.into_iter().partition(|creation| creation.former.is_some());
     let mut of_former = 0;
     if let Some(revision) = former.iter().find_map(|creation| creation.former) {
         match prepare::former_template(batch(), revision).await {
             Ok(Some(template)) => {
                 let source = Source { revision, template: template.as_ref(), is_former: true };
-                create_from(batch(), source, std::mem::take(&mut former), state, done).await;
+                create_from(batch(), source, former, state, done).await;
                 of_former = done.created.len();
                 if state.strays_hold() || done.is_namespace_terminating() {
                     return;
                 }
             }
-            Ok(None) if state.preparation.has_collided(set) => {
-                done.has_failed = true;
-                former.clear();
-            }
+            Ok(None) if state.preparation.has_collided(set) => done.has_failed = true,
             // The next plan gives these pods the template of the spec, and lets them wait if pods of that template fail.
-            Ok(None) => {
-                state.preparation.unusable = Some((revision, set.generation));
-                former.clear();
-            }
+            Ok(None) => state.preparation.unusable = Some((revision, set.generation)),
             Err(error) => {
                 warn!(set = %set.key, %revision, error, "cannot read the ControllerRevision of the former template");
                 done.has_failed = true;
-                former.clear();
             }
         }
     }
     let source = Source { revision: *revision, template: template.as_deref(), is_former: false };
-    former.extend(new);
-    create_from(batch(), source, former, state, done).await;
+    create_from(batch(), source, new, state, done).await;
     done.has_updated = done.created.len() > of_former;
 }
 
@@ -197,7 +189,7 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
             made.replacements = made.replacements.max(replacements);
             let is_as_specified = handle_made(batch, *made, (name, revision), state, done);
             if is_as_specified {
-                state.retry.finishes.created(former.or(set.revision()), replacements);
+                state.retry.finishes.created(revision, replacements);
             }
             return is_as_specified;
         }

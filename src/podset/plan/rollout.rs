@@ -154,7 +154,7 @@ impl Input<'_> {
         let (set, preparation) = (&self.view.set, &self.state.preparation);
         if preparation.is_stored(set) {
             let has_passed = preparation.dry_run == Some(wanted.revision);
-            // While pods get the former template instead, dry runs show whether the template is still rejected.
+            // While pods get the former template, or would get it if it could be used, dry runs show whether the new one is still rejected.
             let may_get_former = wanted.update.replaces_pods() && set.former_revision().is_some();
             let is_withheld = self.is_invalid() && may_get_former && !plan.create.is_empty();
             return (!has_passed && (replaces || is_withheld)).then_some(Prepare::DryRun);
