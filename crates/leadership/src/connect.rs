@@ -48,7 +48,7 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt, timeout::Timeout, uti
 use crate::WritePermit;
 pub use crate::{
     gate::{Gated, gate},
-    pool::{Answer, Connections, IDLE, pool},
+    pool::{Connections, IDLE, pool},
 };
 
 /// The time limit for a new connection of reads and of the Lease, with TLS.

@@ -97,23 +97,11 @@ impl<S: Read + Unpin> Read for Gated<S> {
     }
 }
 
+/// Slices are written one by one: the default methods for vectored writes call `poll_write`.
 impl<S: Write + Unpin> Write for Gated<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.gate.check()?;
         Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.gate.check()?;
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,24 +1,21 @@
 //! The connections for writes: HTTP/1.1, each with a [`Gate`], one request on each at a time.
 //!
 //! The pool sets the permit of a request on the gate of its connection. hyper-util's own pool cannot do this, because it does not say
-//! which connection a request will use. After any error, the pool drops the connection at once, together with the part of its request that
-//! has not left.
+//! which connection a request will use. If there is no answer, the pool drops the connection at once, together with the part of its request
+//! that has not left.
 
 use std::{
-    pin::Pin,
     sync::{Arc, Mutex},
-    task::{Context, Poll, ready},
     time::Duration,
 };
 
-use bytes::Bytes;
 use http::{Extensions, HeaderValue, Request, Response, Uri, header::HOST};
 use hyper::{
-    body::{Frame, Incoming, SizeHint},
+    body::Incoming,
     client::conn::http1::{self, SendRequest},
     rt::{Read, Write},
 };
-use hyper_util::client::legacy::connect::Connection as _;
+use hyper_util::client::legacy::connect;
 use kube::client::Body;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
@@ -30,26 +27,26 @@ use crate::{WritePermit, gate::Gate, lock};
 pub const IDLE: Duration = Duration::from_secs(30);
 
 /// The connections for writes.
-pub type Connections = BoxCloneSyncService<Request<Body>, Response<Answer>, BoxError>;
+pub type Connections = BoxCloneSyncService<Request<Body>, Response<Incoming>, BoxError>;
 
 /// The connections that this connector makes. Each of them must have a [gate](crate::connect::gate()). Each request must have a
 /// [`WritePermit`] as an extension, which [`Write::send`](crate::Write::send) adds.
 pub fn pool<C>(connector: C) -> Connections
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
-    C::Response: hyper_util::client::legacy::connect::Connection + Read + Write + Send + Unpin + 'static,
+    C::Response: connect::Connection + Read + Write + Send + Unpin + 'static,
     C::Error: Into<BoxError>,
     C::Future: Send,
 {
-    let pool = Pool { connector, idle: Arc::default() };
+    let pool = Pool { connector, answered: Arc::default() };
     BoxCloneSyncService::new(tower::service_fn(move |request| pool.clone().exchange(request)))
 }
 
 #[derive(Clone)]
 struct Pool<C> {
     connector: C,
-    /// The idle connections. The most recently used one is the last.
-    idle: Arc<Mutex<Vec<Connection>>>,
+    /// The connections whose last request was answered, the latest one last. The body of the answer may not be read yet.
+    answered: Arc<Mutex<Vec<Connection>>>,
 }
 
 /// A connection with its gate.
@@ -57,90 +54,48 @@ struct Connection {
     sender: SendRequest<Body>,
     gate: Gate,
     used: Instant,
-    _driver: AbortOnDropHandle<()>,
-}
-
-impl<C> Pool<C> {
-    /// Takes the most recently used connection, so that the others expire. This drops expired connections. If no further request comes, the
-    /// API server closes them.
-    async fn reuse(&self) -> Option<Connection> {
-        loop {
-            let mut connection = {
-                let (mut idle, now) = (lock(&self.idle), Instant::now());
-                idle.retain(|connection| now - connection.used < IDLE && !connection.sender.is_closed());
-                idle.pop()?
-            };
-            if connection.sender.ready().await.is_ok() {
-                return Some(connection);
-            }
-        }
-    }
-}
-
-/// Puts a connection back, for the next request.
-fn keep(idle: &Mutex<Vec<Connection>>, mut connection: Connection) {
-    connection.gate.shut();
-    connection.used = Instant::now();
-    lock(idle).push(connection);
+    _driver: AbortOnDropHandle<hyper::Result<()>>,
 }
 
 impl<C> Pool<C>
 where
     C: Service<Uri> + Clone + Send,
-    C::Response: hyper_util::client::legacy::connect::Connection + Read + Write + Send + Unpin + 'static,
+    C::Response: connect::Connection + Read + Write + Send + Unpin + 'static,
     C::Error: Into<BoxError>,
     C::Future: Send,
 {
+    /// Takes the latest connection whose answer was read to its end, so that the others expire. This drops expired connections. If no
+    /// further request comes, the API server closes them.
+    fn reuse(&self) -> Option<Connection> {
+        let (mut answered, now) = (lock(&self.answered), Instant::now());
+        answered.retain(|connection| now - connection.used < IDLE && !connection.sender.is_closed());
+        let latest = answered.iter().rposition(|connection| connection.sender.is_ready())?;
+        Some(answered.remove(latest))
+    }
+
     async fn connect(&self, uri: &Uri) -> Result<Connection, BoxError> {
         let stream = self.connector.clone().oneshot(uri.clone()).await.map_err(Into::into)?;
         let mut extras = Extensions::new();
-        stream.connected().get_extras(&mut extras);
+        connect::Connection::connected(&stream).get_extras(&mut extras);
         let gate = extras.remove::<Gate>().ok_or("a connection for writes has no gate")?;
         gate.shut();
         let (sender, connection) = http1::handshake(stream).await?;
-        let driver = tokio::spawn(async move {
-            // The sender of the request gets the same error.
-            let _ = connection.await;
-        });
-        Ok(Connection { sender, gate, used: Instant::now(), _driver: AbortOnDropHandle::new(driver) })
+        Ok(Connection { sender, gate, used: Instant::now(), _driver: AbortOnDropHandle::new(tokio::spawn(connection)) })
     }
 
-    async fn exchange(self, mut request: Request<Body>) -> Result<Response<Answer>, BoxError> {
+    async fn exchange(self, mut request: Request<Body>) -> Result<Response<Incoming>, BoxError> {
         let permit = request.extensions_mut().remove::<WritePermit>().ok_or("a write was sent without a permit")?;
-        let mut connection = match self.reuse().await {
+        let mut connection = match self.reuse() {
             Some(connection) => connection,
             // Boxed, so that the handshake's state does not enlarge every exchange.
             None => Box::pin(self.connect(request.uri())).await?,
         };
         connection.gate.open(permit);
         let answer = connection.sender.send_request(in_origin_form(request)?).await?;
-        Ok(answer.map(|body| Answer { body, connection: Some((connection, self.idle)) }))
-    }
-}
-
-/// The body of an answer. When it is read to its end, its connection goes back into the pool; when it is dropped earlier, the connection is
-/// closed.
-pub struct Answer {
-    body: Incoming,
-    connection: Option<(Connection, Arc<Mutex<Vec<Connection>>>)>,
-}
-
-impl hyper::body::Body for Answer {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if frame.is_none()
-            && let Some((connection, idle)) = self.connection.take()
-        {
-            keep(&idle, connection);
-        }
-        Poll::Ready(frame)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        connection.gate.shut();
+        connection.used = Instant::now();
+        lock(&self.answered).push(connection);
+        Ok(answer)
     }
 }
 
@@ -175,7 +130,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let connector = gate::gate(HttpConnector::new().map_err(Into::into), WritePermit::is_valid);
-        (listener, address, Pool { connector: BoxCloneSyncService::new(connector), idle: Arc::default() })
+        (listener, address, Pool { connector: BoxCloneSyncService::new(connector), answered: Arc::default() })
     }
 
     fn request(address: &str, leader_state: &LeaderState) -> (Write, Request<Body>) {
@@ -238,7 +193,7 @@ mod tests {
         let mut all = Vec::new();
         accepted.unwrap().0.read_to_end(&mut all).await.unwrap();
         assert!(all.ends_with(b"a pod"), "it was sent, once, and the connection closed");
-        assert!(lock(&pool.idle).is_empty());
+        assert!(lock(&pool.answered).is_empty());
     }
 
     #[tokio::test]
