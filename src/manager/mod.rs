@@ -32,7 +32,7 @@ use crate::{
     cli::{Cli, Command, RunArgs, WrongTimes},
     podset,
 };
-use leadership::{Candidate, ConnectError, KubeLeaderElection, LeaderState, Leadership, env::Env};
+use leadership::{Candidate, ConnectError, LeaderState, Leadership, Store, env::Env};
 use operator_kit::{
     client::{self, Clients},
     health::Health,
@@ -194,7 +194,7 @@ impl Manager {
                     name: arguments.leader_elect_resource_name.clone(),
                     identity: identity.clone(),
                     timing,
-                    store: Arc::new(KubeLeaderElection),
+                    store: Store::KubeLeaderElection,
                     turned: Arc::new(|| {}),
                     env: env.clone(),
                     rules: leadership::promise::Rules::default(),

@@ -9,7 +9,7 @@ use std::{
 use http::{Request, Response, Uri};
 use kube::client::Body;
 use leadership::{
-    self, ApiStore, Candidate, KubeLeaderElection, LeaderState, Leadership, Store,
+    self, Candidate, LeaderState, Leadership, Store,
     env::{Env, Random},
 };
 use operator_kit::{
@@ -203,10 +203,10 @@ pub fn wired(
 }
 
 /// The store of the Lease depends on the replica's name, so that both stores are used.
-fn store(name: &str) -> Arc<dyn Store> {
+fn store(name: &str) -> Store {
     match name.bytes().last().is_some_and(|last| last % 2 == 0) {
-        true => Arc::new(KubeLeaderElection),
-        false => Arc::new(ApiStore),
+        true => Store::KubeLeaderElection,
+        false => Store::Api,
     }
 }
 

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use kube::{Client, Config};
 
-use crate::{
-    ApiStore, ConnectError, Election, LeaderState, Store, Timing, connect, env::Env, promise::Rules, write::fenced,
-};
+use crate::{ConnectError, Election, LeaderState, Store, Timing, connect, env::Env, promise::Rules, write::fenced};
 
 /// The longest identity that the API server accepts, since `kube-leader-election` makes it the field manager of the Lease.
 const LONGEST_IDENTITY: usize = 128;
@@ -22,8 +20,8 @@ pub struct Candidate {
     pub identity: String,
     /// The durations.
     pub timing: Timing,
-    /// How the Lease is read and written.
-    pub store: Arc<dyn Store>,
+    /// What writes the Lease.
+    pub store: Store,
     /// A heartbeat for a liveness check. The election calls it at least every 5 s, plus half of the renew deadline while an operation on
     /// the Lease runs. It must not block. By default it does nothing.
     pub turned: Arc<dyn Fn() + Send + Sync>,
@@ -43,7 +41,7 @@ impl Candidate {
             name: name.into(),
             identity: identity(instance, &env),
             timing: Timing::default(),
-            store: Arc::new(ApiStore),
+            store: Store::default(),
             turned: Arc::new(|| {}),
             env,
             rules: Rules::default(),

@@ -14,11 +14,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::{
-    Candidate, Change, Ends, LeaderState, Leadership, Lost, Observation,
+    Candidate, Ends, LeaderState, Leadership, Lost, Observation,
     failures::Failures,
     lock,
     observation::UNSEEN,
     operation::{OperationError, Operations},
+    store::Change,
     watch::watch_for_ever,
 };
 

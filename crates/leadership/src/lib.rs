@@ -21,8 +21,6 @@ mod write;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-#[cfg(feature = "kube-leader-election")]
-pub use self::store::KubeLeaderElection;
 pub use self::{
     candidate::{Candidate, identity},
     connect::ConnectError,
@@ -30,7 +28,7 @@ pub use self::{
     failures::with_causes,
     observation::{Observation, WentBack},
     operation::Lost,
-    store::{ApiStore, Change, LeaseWrite, Store},
+    store::Store,
     term::{Ends, LeaderState, Leadership, MAY_LAND, Term},
     timing::{Timing, TimingError},
     write::{Unanswered, WRITE_TIMEOUT, Write, WriteError, WritePermit, fenced},

@@ -7,14 +7,15 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Client;
+use kube::{Api, Client};
 
 use crate::{
-    Candidate, Change, LeaseWrite,
+    Candidate,
     answer::is_absent,
     lease::{holder, version},
     lock,
     observation::{Observation, WentBack},
+    store::{Change, LeaseWrite},
 };
 
 /// Why a leader lost the lease. The process must exit. The next leader continues its work.
@@ -100,8 +101,8 @@ impl Operations {
     }
 
     async fn read(&self) -> Result<Option<Lease>, OperationError> {
-        let Candidate { name, store, .. } = &self.candidate;
-        match store.read(&self.client, &self.candidate).await {
+        let Candidate { namespace, name, .. } = &self.candidate;
+        match Api::<Lease>::namespaced(self.client.clone(), namespace).get(name).await {
             Ok(lease) if version(&lease) > 0 => Ok(Some(lease)),
             Err(kube::Error::Api(status)) if is_absent(&status, name) => Ok(None),
             Err(error) if !matches!(&error, kube::Error::Api(status) if status.code == 404) => Err(error.into()),

@@ -4,7 +4,6 @@
 //! fields. So it gets a client that answers its read at once with a complete Lease from which it makes the intended write, and that adds
 //! the resourceVersion to this write.
 
-use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -13,38 +12,25 @@ use kube_leader_election::{Error, LeaseLock, LeaseLockParams, LeaseLockResult};
 use serde_json::{Value, json};
 use tower::BoxError;
 
-use super::{Change, LeaseWrite, Store};
+use super::{Change, LeaseWrite};
 use crate::Candidate;
 
-/// Writes the Lease with `kube-leader-election`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct KubeLeaderElection;
-
-impl Store for KubeLeaderElection {
-    fn write<'a>(
-        &'a self,
-        client: &'a Client,
-        candidate: &'a Candidate,
-        write: LeaseWrite,
-    ) -> BoxFuture<'a, kube::Result<Option<Lease>>> {
-        let Candidate { namespace, name, identity, timing, .. } = candidate;
-        let parameters = LeaseLockParams {
-            lease_name: name.clone(),
-            holder_id: identity.clone(),
-            lease_ttl: timing.lease_duration.unsigned_abs(),
-        };
-        let (change, shown, client) = (write.change, shown(&write, name, identity), client.clone());
-        let service =
-            tower::service_fn(move |request| handle(client.clone(), write.version.clone(), shown.clone(), request));
-        Box::pin(async move {
-            let lock = LeaseLock::new(Client::new(service, namespace.as_str()), namespace, parameters);
-            if change == Change::Release {
-                return lock.step_down().await.map(|()| None).map_err(cause);
-            }
-            match lock.try_acquire_or_renew().await.map_err(cause)? {
-                LeaseLockResult::Acquired(lease) | LeaseLockResult::NotAcquired(lease) => Ok(Some(lease)),
-            }
-        })
+/// Writes the Lease with `kube-leader-election`. After a release, the answer is not known.
+pub async fn write(client: &Client, candidate: &Candidate, write: LeaseWrite) -> kube::Result<Option<Lease>> {
+    let Candidate { namespace, name, identity, timing, .. } = candidate;
+    let parameters = LeaseLockParams {
+        lease_name: name.clone(),
+        holder_id: identity.clone(),
+        lease_ttl: timing.lease_duration.unsigned_abs(),
+    };
+    let (shown, version, client) = (shown(&write, name, identity), write.version, client.clone());
+    let service = tower::service_fn(move |request| handle(client.clone(), version.clone(), shown.clone(), request));
+    let lock = LeaseLock::new(Client::new(service, namespace.as_str()), namespace, parameters);
+    if write.change == Change::Release {
+        return lock.step_down().await.map(|()| None).map_err(cause);
+    }
+    match lock.try_acquire_or_renew().await.map_err(cause)? {
+        LeaseLockResult::Acquired(lease) | LeaseLockResult::NotAcquired(lease) => Ok(Some(lease)),
     }
 }
 

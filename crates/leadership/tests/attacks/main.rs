@@ -5,9 +5,9 @@ mod handover;
 mod replica;
 mod server;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use leadership::{ApiStore, KubeLeaderElection, Store, promise::Rules};
+use leadership::{Store, promise::Rules};
 use replica::{Model, Replica};
 use serde_json::json;
 use server::{Create, Server};
@@ -17,16 +17,16 @@ fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-fn stores() -> [Arc<dyn Store>; 2] {
-    [Arc::new(ApiStore), Arc::new(KubeLeaderElection)]
+fn stores() -> [Store; 2] {
+    [Store::Api, Store::KubeLeaderElection]
 }
 
 /// A replica with default durations.
-fn with(store: &Arc<dyn Store>, rules: Rules) -> Model {
-    Model { rules, timing: [15, 10, 2], store: store.clone() }
+fn with(store: Store, rules: Rules) -> Model {
+    Model { rules, timing: [15, 10, 2], store }
 }
 
-fn sound(store: &Arc<dyn Store>) -> Model {
+fn sound(store: Store) -> Model {
     with(store, Rules::default())
 }
 
@@ -46,9 +46,9 @@ fn cut(server: &Server, name: &str) {
 }
 
 /// Runs an attack with all rules, where it must fail, and with `broken` rules, where it must succeed.
-async fn try_both_ways(attack: impl AsyncFn(Arc<dyn Store>, Rules) -> Vec<Create>, broken: Rules) {
+async fn try_both_ways(attack: impl AsyncFn(Store, Rules) -> Vec<Create>, broken: Rules) {
     for store in stores() {
-        let strays = attack(store.clone(), Rules::default()).await;
+        let strays = attack(store, Rules::default()).await;
         assert!(strays.is_empty(), "two writers: {strays:?}");
         let strays = attack(store, broken).await;
         assert!(!strays.is_empty(), "the attack also fails without the rule");
@@ -59,7 +59,7 @@ async fn try_both_ways(attack: impl AsyncFn(Arc<dyn Store>, Rules) -> Vec<Create
 #[tokio::test(start_paused = true)]
 async fn e1_no_bytes_of_a_write_leave_after_the_term() {
     let attack = async |store, rules| {
-        let (server, began, a, b) = two(with(&store, rules), sound(&store)).await;
+        let (server, began, a, b) = two(with(store, rules), sound(store)).await;
         a.freeze(seconds(40));
         cut(&server, "a");
         b.leads_within(seconds(17)).await;
@@ -73,7 +73,7 @@ async fn e1_no_bytes_of_a_write_leave_after_the_term() {
 #[tokio::test(start_paused = true)]
 async fn e2_a_lease_that_was_renewed_has_not_expired() {
     let attack = async |store, rules| {
-        let (server, began, _a, _b) = two(sound(&store), with(&store, rules)).await;
+        let (server, began, _a, _b) = two(sound(store), with(store, rules)).await;
         server.set("a", |faults| faults.watch_late = seconds(1));
         cut(&server, "b");
         sleep(seconds(20)).await;
@@ -89,9 +89,9 @@ async fn e2_a_lease_that_was_renewed_has_not_expired() {
 async fn e3_one_of_two_candidates_takes_an_expired_lease() {
     let attack = async |store, rules| {
         let (server, began) = (Server::default(), Instant::now());
-        let a = Replica::start(&server, "a", sound(&store));
+        let a = Replica::start(&server, "a", sound(store));
         a.leads_within(seconds(1)).await;
-        let others = ["b", "c"].map(|name| Replica::start(&server, name, with(&store, rules)));
+        let others = ["b", "c"].map(|name| Replica::start(&server, name, with(store, rules)));
         sleep(seconds(5)).await;
         for name in ["b", "c"] {
             server.set(name, |faults| faults.watch_late = seconds(1));
@@ -108,7 +108,7 @@ async fn e3_one_of_two_candidates_takes_an_expired_lease() {
 #[tokio::test(start_paused = true)]
 async fn e4_a_term_counts_from_the_sending_of_the_renewal() {
     let attack = async |store, rules| {
-        let (server, began, _a, _b) = two(with(&store, rules), sound(&store)).await;
+        let (server, began, _a, _b) = two(with(store, rules), sound(store)).await;
         server.set("a", |faults| faults.answers_late = Duration::from_millis(4500));
         sleep(seconds(3)).await;
         // The next request for the Lease is lost, and the creates are as late as the lease allows.
@@ -127,7 +127,7 @@ async fn e5_a_leader_that_lost_its_lease_stops() {
     for edit in [None, Some(json!({})), Some(overwritten)] {
         let attack = async |store, rules| {
             let server = Server::default();
-            let a = Replica::start(&server, "a", with(&store, rules));
+            let a = Replica::start(&server, "a", with(store, rules));
             a.leads_within(seconds(1)).await;
             sleep(seconds(5)).await;
             server.edit(edit.clone());
@@ -144,8 +144,7 @@ async fn e5_a_leader_that_lost_its_lease_stops() {
 async fn e6_the_longer_lease_duration_counts() {
     let attack = async |store, rules| {
         let (server, began, _a, b) =
-            two(Model { timing: [60, 40, 2], ..sound(&store) }, Model { timing: [6, 4, 1], ..with(&store, rules) })
-                .await;
+            two(Model { timing: [60, 40, 2], ..sound(store) }, Model { timing: [6, 4, 1], ..with(store, rules) }).await;
         cut(&server, "a");
         sleep(seconds(80)).await;
         assert!(b.leads());
@@ -158,7 +157,7 @@ async fn e6_the_longer_lease_duration_counts() {
 #[tokio::test(start_paused = true)]
 async fn e7_a_lease_is_not_released_while_a_write_may_take_effect() {
     let attack = async |store, rules| {
-        let (server, began, a, b) = two(with(&store, rules), sound(&store)).await;
+        let (server, began, a, b) = two(with(store, rules), sound(store)).await;
         server.set("a", |faults| faults.creates_unanswered = Some(seconds(5)));
         sleep(Duration::from_millis(250)).await;
         a.end().await.expect("an orderly end");

@@ -38,7 +38,7 @@ pub struct Model {
     pub rules: Rules,
     /// Lease duration, renew deadline and retry period in seconds.
     pub timing: [u64; 3],
-    pub store: Arc<dyn Store>,
+    pub store: Store,
 }
 
 pub struct Replica {
