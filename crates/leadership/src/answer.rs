@@ -9,12 +9,6 @@ pub fn is_absent(status: &Status, name: &str) -> bool {
     status.reason == reason::NOT_FOUND && status.details.as_ref().is_some_and(|details| details.name == name)
 }
 
-/// Whether a Status with this code proves that the request was not carried out. 408 means a timeout, and 429 may come from a proxy or a load
-/// balancer.
-pub fn is_rejection(code: u16) -> bool {
-    (400..500).contains(&code) && !matches!(code, 408 | 429)
-}
-
 /// What the answer to a write proves.
 #[derive(Debug)]
 pub enum Proof {
@@ -36,9 +30,7 @@ impl Proof {
         }
         let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.code == code.as_u16());
         match status {
-            Some(status) if is_rejection(status.code) || is_failed_webhook(&status) => {
-                Proof::Rejected(Box::new(status))
-            }
+            Some(status) if is_rejection(&status) => Proof::Rejected(Box::new(status)),
             Some(status) => Proof::Unclear(Box::new(status)),
             None => Proof::Unknown,
         }
@@ -50,9 +42,15 @@ impl Proof {
     }
 }
 
-/// Whether an admission webhook with `failurePolicy: Fail` did not answer. The API server calls webhooks before it stores anything.
-fn is_failed_webhook(status: &Status) -> bool {
-    status.code == 500 && status.message.starts_with("Internal error occurred: failed calling webhook")
+/// Whether the request was not carried out for certain.
+fn is_rejection(status: &Status) -> bool {
+    match status.code {
+        // A timeout, and an answer that may come from a proxy or a load balancer.
+        408 | 429 => false,
+        // An admission webhook with `failurePolicy: Fail` did not answer. The API server calls webhooks before it stores anything.
+        500 => status.message.starts_with("Internal error occurred: failed calling webhook"),
+        code => (400..500).contains(&code),
+    }
 }
 
 #[cfg(test)]

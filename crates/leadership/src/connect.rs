@@ -1,28 +1,8 @@
 //! The connections to the API server, from a kubeconfig or a ServiceAccount. Nothing here retries.
 //!
-//! [`Candidate::connect`](crate::Candidate::connect) puts them together. A process with layers of its own uses the parts:
-//!
-//! ```no_run
-//! # fn connect(config: kube::Config) -> Result<(), Box<dyn std::error::Error>> {
-//! use leadership::{Candidate, Election, LeaderState, connect, fenced};
-//!
-//! let candidate = Candidate::new("default", "my-operator", "replica-1");
-//! let state = LeaderState::vacant(candidate.env.clone());
-//!
-//! // The Lease, the reads and the writes have connections of their own. Wrap each client in your own tower layers here.
-//! let connector = || connect::connector(&config, Some(candidate.timing.user_timeout()));
-//! let lease = connect::client(&config, connect::ungated(&config, connector()?)?)?;
-//! let writes = connect::client(&config, connect::gated(&config, connector()?, candidate.rules.may_leave)?)?;
-//! let reads = kube::Client::try_from(config.clone())?;
-//!
-//! let client = fenced(reads, writes, state.leadership());
-//! let election = Election::new(candidate, lease, state);
-//! # drop((client, election));
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! [`gated`] is made of [`gate`], which checks leadership before each write to the socket, and [`pool`], which keeps the connections.
+//! [`Candidate::connect`](crate::Candidate::connect) puts them together. A process with tower layers of its own calls the same functions, and
+//! wraps each client: the Lease, the reads and the writes have connections of their own. [`gated`] is made of [`gate`], which checks
+//! leadership before each write to the socket, and [`pool`], which keeps the connections.
 
 use std::time::Duration;
 

@@ -20,14 +20,11 @@ use tower::{Service, ServiceExt, util::MapResponse};
 
 use crate::{WritePermit, lock};
 
-/// Whether bytes of a request with this permit may leave now.
-type MayLeave = fn(&WritePermit) -> bool;
-
 /// The gate of one connection. [`Connected::get_extras`] of the connection returns it.
 #[derive(Clone, Debug)]
 pub struct Gate {
     state: Arc<Mutex<State>>,
-    may_leave: MayLeave,
+    may_leave: fn(&WritePermit) -> bool,
 }
 
 #[derive(Debug)]
@@ -41,7 +38,7 @@ enum State {
 }
 
 impl Gate {
-    fn connecting(may_leave: MayLeave) -> Self {
+    fn connecting(may_leave: fn(&WritePermit) -> bool) -> Self {
         Gate { state: Arc::new(Mutex::new(State::Connecting)), may_leave }
     }
 

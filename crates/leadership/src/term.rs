@@ -172,13 +172,11 @@ impl LeaderState {
 
     /// Prolongs the current term. Returns `false` if it is over: it cannot be revived.
     pub fn prolong(&self, ends: Ends) -> bool {
-        match self.leadership.term() {
-            Some(term) => {
-                self.leadership.current.change(Some(Term { ends: Some(ends), ..term }));
-                true
-            }
-            None => false,
-        }
+        let Some(term) = self.leadership.term() else {
+            return false;
+        };
+        self.leadership.current.change(Some(Term { ends: Some(ends), ..term }));
+        true
     }
 
     /// Ends the term: from now on nothing is written.

@@ -60,8 +60,6 @@ impl WriteError {
 ///
 /// A read is a GET or HEAD request. Each write has a timeout that ends before the lease can, at most [`WRITE_TIMEOUT`]. Its errors are
 /// [`WriteError`]s.
-///
-/// The module [`connect`](crate::connect) has an example.
 pub fn fenced(reads: Client, writes: Client, leadership: Leadership) -> Client {
     let namespace = reads.default_namespace().to_owned();
     let service = move |request: Request<Body>| {

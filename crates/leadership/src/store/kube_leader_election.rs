@@ -34,16 +34,13 @@ pub async fn write(client: &Client, candidate: &Candidate, write: LeaseWrite) ->
     }
 }
 
-/// The error of kube.
+/// kube's error, if the write failed.
 fn cause(error: Error) -> kube::Error {
     match error {
-        Error::GetLease(cause)
-        | Error::CreateLease(cause)
+        Error::CreateLease(cause)
         | Error::AcquireLease(cause)
         | Error::RenewLease(cause)
-        | Error::ReleaseLease(cause)
-        | Error::Kube(cause) => cause,
-        Error::ApiError { response } => kube::Error::Api(response),
+        | Error::ReleaseLease(cause) => cause,
         other => kube::Error::Service(other.into()),
     }
 }
