@@ -48,9 +48,8 @@ impl Candidate {
         }
     }
 
-    /// The election, and a client for controllers: it always sends reads. It sends writes only during a term, and re-checks
-    /// leadership just before their bytes leave ([`fenced`]). The Lease, reads and writes use separate connections. Reads are retried as
-    /// in kube's own client, except through a proxy.
+    /// The election, and a [`fenced`] client for controllers. The Lease, reads and writes use separate connections. Reads are retried as in
+    /// kube's own client, except through a proxy.
     ///
     /// # Errors
     ///

@@ -34,8 +34,8 @@ pub use crate::{
 /// The time limit for a new connection of reads and of the Lease, with TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time limit for its TCP part. hyper-util gives each address of a host name an equal part of it. So if the first address does not answer,
-/// the second one is tried before an operation on the Lease ends, after 5 s with the default durations.
+/// The time limit for its TCP part, shared by the addresses of a host name. So if the first address does not answer, the second one is tried
+/// before an operation on the Lease ends, after 5 s with the default durations.
 const TCP_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Makes TCP connections, perhaps through a proxy.
@@ -45,7 +45,7 @@ pub type Connector = BoxCloneSyncService<Uri, TokioIo<TcpStream>, BoxError>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The credentials or certificates cannot be used.
+    /// kube cannot use them.
     #[error("the credentials or certificates for the API server cannot be used: {0}")]
     Config(#[source] kube::Error),
     /// The client certificate or its key cannot be parsed. kube's error may quote the key, so it is not shown.
@@ -73,8 +73,7 @@ impl From<kube::Error> for ConnectError {
     }
 }
 
-/// The exec plugin of a kubeconfig returned no credentials. kube's errors contain its command line and output, which may be secret. This
-/// error says only how it ended.
+/// The exec plugin of a kubeconfig returned no credentials. kube's errors contain its command line and output, which may be secret.
 #[derive(Debug, thiserror::Error)]
 #[error("the exec plugin of the kubeconfig {0}; run it by hand to see why")]
 pub struct PluginFailed(String);
@@ -158,8 +157,7 @@ pub fn gated(
     Ok(pool(config.rustls_https_connector_with_connector(gate(connector, may_leave))?))
 }
 
-/// A client on these connections, with the address, credentials and headers of the configuration. Its errors do not contain the output of
-/// an exec plugin.
+/// A client with the address, credentials and headers of the configuration. Its errors do not contain the output of an exec plugin.
 ///
 /// # Errors
 ///

@@ -27,8 +27,7 @@ use crate::{
 /// the renew deadline.
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(5);
 
-/// The shortest wait after a failed renewal. The wait is a third of the time that is left, but at most the retry period. This is also the
-/// wait after a failed release.
+/// The shortest wait after a failed renewal, and the wait after a failed release.
 const SHORTEST_RETRY: SignedDuration = SignedDuration::from_millis(100);
 
 /// How long a shutdown waits for an operation on the Lease.
@@ -41,8 +40,8 @@ pub struct Election {
 }
 
 impl Election {
-    /// An election of this candidate. `client` needs no leadership; it is best to give the Lease its own connections. The election begins and
-    /// ends the terms of `leader_state`.
+    /// An election of this candidate, which begins and ends the terms of `leader_state`. `client` needs no leadership; it is best to give the
+    /// Lease its own connections.
     pub fn new(candidate: Candidate, client: Client, leader_state: LeaderState) -> Self {
         let Candidate { identity, timing, rules, .. } = &candidate;
         let observation = Observation::new(identity, timing.lease_duration, rules.wait);
@@ -81,20 +80,7 @@ impl Election {
     ///
     /// - it stands for election once `ready` completes, for example when its caches are filled
     /// - when `stop` is cancelled, a standby stops, within 5 s
-    /// - when `drained` is cancelled, a leader releases the lease: its work has ended
-    ///
-    /// ```no_run
-    /// # async fn run(election: leadership::Election, caches: impl Future<Output = ()>, work: impl Future<Output = ()>) {
-    /// use tokio_util::sync::CancellationToken;
-    ///
-    /// let (stop, drained) = (CancellationToken::new(), CancellationToken::new());
-    /// let election = election.run_in_order(caches, stop.clone(), drained.clone());
-    /// // `stop` is cancelled at SIGTERM, and makes `work` end.
-    /// let work = async { work.await; drained.cancel(); Ok(()) };
-    /// let ended = tokio::try_join!(election, work);
-    /// # drop((stop, ended));
-    /// # }
-    /// ```
+    /// - when `drained` is cancelled, a leader releases the lease: its work has ended. `stop` makes that work end
     ///
     /// # Errors
     ///

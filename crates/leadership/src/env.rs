@@ -1,7 +1,5 @@
-//! Time and randomness.
-//!
-//! Code that makes decisions takes an [`Env`], so that a test can set time and randomness. Other code may read a clock directly, such as
-//! logs, traces and idle connections.
+//! Time and randomness. Code that makes decisions takes an [`Env`], so that a test can set them. Other code may read a clock directly, such
+//! as logs, traces and idle connections.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -67,10 +65,8 @@ impl Env {
     }
 }
 
-/// The machine's clock: the wall time at the start plus the time that has passed since.
-///
-/// It takes the larger of CLOCK_MONOTONIC and CLOCK_BOOTTIME. Only the latter runs while the machine sleeps, and a leader that slept
-/// through the end of its lease must notice.
+/// The machine's clock: the wall time at the start plus the time that has passed since, the larger of CLOCK_MONOTONIC and CLOCK_BOOTTIME.
+/// Only the latter runs while the machine sleeps, and a leader that slept through the end of its lease must notice.
 #[derive(Debug)]
 struct SystemClock {
     started: Timestamp,

@@ -1,8 +1,7 @@
 //! The write gate: each write re-checks leadership just before its bytes leave this process.
 //!
-//! A process can freeze between any check and the moment at which its bytes leave. So the connections for writes check
-//! in the write call to the socket itself, below TLS. A process that does not lead breaks the connection, and with it the request.
-//! No caller can forget the check, and nothing lies between it and the system call.
+//! A process can freeze between any check and the moment at which its bytes leave. So the connections for writes check in the write call to
+//! the socket itself, below TLS. A process that does not lead breaks the connection, and with it the request.
 //!
 //! The gate also records whether a request has left, see [`WritePermit::leaves`]. The handshake with a proxy or of TLS does not count.
 

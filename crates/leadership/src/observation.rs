@@ -15,8 +15,7 @@ pub const UNSEEN: &str = "not known yet";
 /// both, [`Ord::max`].
 pub type Wait = fn(own: SignedDuration, written: SignedDuration) -> SignedDuration;
 
-/// The error if the Lease is older than the version that this process knows, as after a restored backup. The
-/// process must exit, so that the next one starts with new caches.
+/// The Lease is older than the version that this process knows. The process must exit, so that the next one starts with new caches.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "the resourceVersion of the Lease went back from {known} to {read}, as after a restored backup: \
@@ -36,8 +35,7 @@ pub struct Observation {
     wait: Wait,
     /// The latest state of the Lease (inner `None`: there is none), and when this process first saw that state.
     latest: Option<(Option<Lease>, Timestamp)>,
-    /// When a read, a write or a watch event last showed the Lease or its absence. A leader renews the Lease every retry period, so
-    /// silence means a dead watch or no leader.
+    /// When a read, a write or a watch event last showed the Lease or its absence.
     pub(crate) heard: Option<Timestamp>,
     /// The highest version seen.
     highest: u64,
@@ -83,8 +81,7 @@ impl Observation {
     ///
     /// # Errors
     ///
-    /// When the Lease is older than `known`. Reads are consistent, and a recreated Lease has a higher version, so the cluster was
-    /// restored from a backup.
+    /// When the Lease is older than `known`. Reads are consistent, and a recreated Lease has a higher version: a backup was restored.
     pub fn read(&mut self, lease: Option<Lease>, known: u64, now: Timestamp) -> Result<(), WentBack> {
         self.heard = Some(now);
         match lease {

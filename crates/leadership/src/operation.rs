@@ -41,7 +41,7 @@ pub enum OperationError {
     /// Another candidate wrote the Lease first.
     #[error("another candidate wrote the Lease first")]
     Conflict,
-    /// kube returned another error: the API server cannot be reached, or rejected the request.
+    /// Any other error of kube.
     #[error("the API server cannot be reached, or rejected the request")]
     Kube(#[source] kube::Error),
     /// No answer in time, or one that makes no sense. A write may or may not take effect.

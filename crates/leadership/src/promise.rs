@@ -27,7 +27,7 @@ use super::{
 /// The rules that a test can replace.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// How long the Lease must be seen unchanged before it is free, from this process's lease duration and the written one.
+    /// How long the Lease must be seen unchanged before it is free.
     pub wait: Wait,
     /// Whether the Lease may be taken. `read` is the version that the read returned, 0 if there is no Lease. `before` and `after` are the
     /// expired version before and after the read, if any. The default requires that `after` is `read`. Only tests use `before`.

@@ -30,8 +30,7 @@ pub struct Term {
 pub struct Ends {
     /// From this time on, no byte of a write leaves this process.
     pub gate: Timestamp,
-    /// Every write ends on the API server before this time, if the API server receives it without delay: `?timeout=` counts
-    /// from the moment its first filter receives the request.
+    /// Every write ends on the API server before this time, if the API server receives it without delay.
     pub writes: Timestamp,
 }
 
@@ -122,8 +121,8 @@ impl Leadership {
         }
     }
 
-    /// A stream that yields each time this process begins to lead. Pass it to `Controller::reconcile_all_on` of kube: the reconciles of a
-    /// standby return early, so a new leader must reconcile every object.
+    /// Yields each time this process begins to lead. Pass it to `Controller::reconcile_all_on` of kube: the reconciles of a standby return
+    /// early, so a new leader must reconcile every object.
     pub fn elections(&self) -> impl Stream<Item = ()> + Send + Sync + use<> {
         stream::unfold((self.clone(), None), |(leadership, before)| async move {
             if let Some(term) = before {

@@ -8,9 +8,8 @@ use jiff::SignedDuration;
 /// of the period.
 const JITTER_TENTHS: u128 = 12;
 
-/// How long Linux may take from sending bytes to their first retransmission: a tail loss probe after 200 ms and two round trips, then the
-/// retransmission timeout of at least 200 ms and one round trip. 440 ms were measured on a connection without latency. 1 s allows for round
-/// trips of 200 ms, and is Linux's timeout before it has measured a round trip. With the shortest durations of an election, only 450 ms
+/// How long Linux may take from sending bytes to their first retransmission: 440 ms were measured on a connection without latency. 1 s allows
+/// for round trips of 200 ms, and is Linux's timeout before it has measured one. With the shortest durations of an election, only 450 ms
 /// remain for this.
 const RETRANSMISSION: SignedDuration = SignedDuration::from_secs(1);
 
@@ -106,8 +105,8 @@ impl Timing {
         (self.lease_duration.saturating_sub(self.renew_deadline) / 2).min(SignedDuration::from_secs(2))
     }
 
-    /// TCP_USER_TIMEOUT. Linux counts it from the first retransmission, not from the sending, so this is [`Timing::unacknowledged`] minus
-    /// the time until then, 1 s. At least a tenth remains, because 0 would mean the system default.
+    /// TCP_USER_TIMEOUT: [`Timing::unacknowledged`] minus 1 s, because Linux counts it from the first retransmission, not from the sending. At
+    /// least a tenth remains, because 0 would mean the system default.
     pub fn user_timeout(&self) -> Duration {
         let unacknowledged = self.unacknowledged();
         Duration::try_from(unacknowledged - RETRANSMISSION.min(unacknowledged * 9 / 10)).unwrap_or_default()

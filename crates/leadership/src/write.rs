@@ -23,11 +23,11 @@ const ERROR_MARGIN: SignedDuration = SignedDuration::from_millis(500);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// It was not sent: this process does not lead, or its term ends too soon. A reconcile that gets this error need not try again: a
-    /// process that is elected reconciles all objects ([`Leadership::elections`]).
+    /// This process does not lead, or its term ends too soon. A reconcile that gets this error need not try again: a process that is elected
+    /// reconciles all objects ([`Leadership::elections`]).
     #[error("not sent, because this process does not lead")]
     NotLeader,
-    /// It was not sent: the API server passes such a request on to a kubelet, a pod or a service without a timeout, so it could outlive the term.
+    /// The API server passes such a request on to a kubelet, a pod or a service without a timeout, so it could outlive the term.
     #[error(
         "not sent, because exec, attach, port-forward and proxy cannot end with the term: use a client without a fence"
     )]
@@ -48,8 +48,7 @@ pub struct Unanswered {
 }
 
 impl WriteError {
-    /// Finds the [`WriteError`] in an error of a [`fenced`] client, or among the sources of an error; `None` if there is none.
-    /// For an `anyhow::Error`, pass `error.as_ref()`.
+    /// The [`WriteError`] in an error of a [`fenced`] client, or among the sources of an error. For an `anyhow::Error`, pass `error.as_ref()`.
     pub fn of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         std::iter::successors(Some(error), |&error| error.source()).find_map(|error| error.downcast_ref())
     }
@@ -89,20 +88,7 @@ fn is_proxied(path: &str) -> bool {
 }
 
 /// A write that is under way. If it has left and is dropped without an answer that proves its fate, it may still take effect. A [`fenced`]
-/// client makes one for each request; code without kube's `Api` uses it directly.
-///
-/// ```no_run
-/// # async fn example(leadership: leadership::Leadership, writes: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
-/// use http::Request;
-///
-/// // `writes` is on gated connections, see the module `connect`.
-/// let write = leadership.begin_write().ok_or("this process does not lead")?;
-/// let request = Request::delete("/api/v1/namespaces/default/pods/web").body(kube::client::Body::empty())?;
-/// let answer = write.send(&writes, request).await?;
-/// # drop(answer);
-/// # Ok(())
-/// # }
-/// ```
+/// client makes one for each request; code without kube's `Api` uses it directly: [`Leadership::begin_write`], then [`Write::send`].
 #[derive(Debug)]
 pub struct Write {
     permit: WritePermit,
@@ -130,7 +116,7 @@ impl Leadership {
 }
 
 impl Write {
-    /// Sends the request once, and returns the answer. The request ends, here and on the API server, before the term does.
+    /// Sends the request once through gated connections. It ends, here and on the API server, before the term does.
     ///
     /// # Errors
     ///
