@@ -10,7 +10,6 @@ mod work;
 
 use std::{
     borrow::Cow,
-    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex},
 };
@@ -25,31 +24,27 @@ use prometheus_client::{
 use crate::lock;
 pub use format::Format;
 use leadership::{Leadership, env::Env};
+use work::Work;
 pub use work::{ControllerMetrics, Outcome, QueueMetrics, Reconciling};
-use work::{Controllers, Labels, Queues, registered};
 
 /// All metrics of this process. Clones share them.
 #[derive(Clone)]
 pub struct Metrics {
-    env: Env,
     registry: Arc<Mutex<Registry>>,
-    controllers: Controllers,
-    queues: Queues,
-    known: Arc<Mutex<BTreeMap<&'static str, QueueMetrics>>>,
-    requests: Family<Labels<3>, Counter>,
+    work: Arc<Work>,
+    requests: Requests,
 }
 
 impl Metrics {
     /// Metrics that are all 0. The clock of `env` measures durations.
     pub fn new(env: Env) -> Self {
-        let mut registry = Registry::default();
-        let controllers = Controllers::registered(&mut registry);
-        let queues = Queues::registered(&mut registry);
+        let (mut registry, requests) = (Registry::default(), Requests::default());
+        let work = Arc::new(Work { env, controllers: Mutex::default(), queues: Mutex::default() });
+        registry.register_collector(Box::new(work.clone()));
         let help = "Number of HTTP requests, partitioned by status code, method, and host";
-        let requests = registered(&mut registry, "rest_client_requests", help, Family::default());
+        registry.register("rest_client_requests", help, requests.sent.clone());
         registry.register_collector(Box::new(process::Process));
-        let (registry, known) = (Arc::new(Mutex::new(registry)), Arc::default());
-        Metrics { env, registry, controllers, queues, known, requests }
+        Metrics { registry: Arc::new(Mutex::new(registry)), work, requests }
     }
 
     /// Registers further metrics.
@@ -59,18 +54,18 @@ impl Metrics {
 
     /// Metrics of a controller; its series start at 0.
     pub fn controller(&self, name: &'static str) -> ControllerMetrics {
-        self.controllers.controller(name, self.env.clone())
+        let new = || ControllerMetrics::new(self.work.env.clone());
+        lock(&self.work.controllers).entry(name).or_insert_with(new).clone()
     }
 
     /// Metrics of a controller's queue; its series start at 0.
     pub fn queue(&self, name: &'static str) -> QueueMetrics {
-        let mut known = lock(&self.known);
-        known.entry(name).or_insert_with(|| self.queues.queue(name)).clone()
+        lock(&self.work.queues).entry(name).or_insert_with(QueueMetrics::new).clone()
     }
 
     /// The count of requests to the API server.
     pub fn requests(&self) -> Requests {
-        Requests { sent: self.requests.clone() }
+        self.requests.clone()
     }
 
     /// Registers the gauge that shows whether this process holds the Lease of this name.
@@ -85,10 +80,6 @@ impl Metrics {
 
     /// All metrics, as text in this format.
     pub fn text(&self, format: Format) -> Result<String, fmt::Error> {
-        let now = self.env.now();
-        for queue in lock(&self.known).values() {
-            queue.measure_unfinished(now);
-        }
         let mut text = String::new();
         text::encode(&mut text, &lock(&self.registry))?;
         Ok(format.convert(text))
@@ -110,9 +101,9 @@ impl EncodeMetric for Leads {
 }
 
 /// Counts requests to the API server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Requests {
-    sent: Family<Labels<3>, Counter>,
+    sent: Family<[(&'static str, Cow<'static, str>); 3], Counter>,
 }
 
 impl Requests {
