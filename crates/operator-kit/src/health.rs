@@ -42,8 +42,8 @@ pub struct Health {
 #[derive(Default)]
 struct State {
     readiness: BTreeMap<String, Check>,
-    /// The running loops, by name. The [`Pulse`] of a loop owns its beats, so its check ends with the loop.
-    loops: BTreeMap<String, Weak<Beats>>,
+    /// The running loops, by name. A loop owns its pulse, so its check ends with the loop.
+    loops: BTreeMap<String, Weak<Pulse>>,
 }
 
 impl Health {
@@ -72,8 +72,9 @@ impl Health {
     /// Watches the current runtime: if it runs no task for longer than `limit`, the process is neither live nor ready. The probes run on
     /// another runtime and would not notice. The watch ends when the returned handle is dropped.
     pub fn watch_runtime(&self, limit: SignedDuration) -> AbortOnDropHandle<()> {
-        let (pulse, health) = (Pulse::new(self, RUNTIME, limit), self.clone());
-        self.ready_when(RUNTIME, move || health.liveness().remove(RUNTIME).unwrap_or(Ok(())));
+        let pulse = Pulse::new(self, RUNTIME, limit);
+        let check = Arc::downgrade(&pulse);
+        self.ready_when(RUNTIME, move || check.upgrade().map_or(Ok(()), |pulse| pulse.verdict()));
         AbortOnDropHandle::new(tokio::spawn(async move { pulse.during(std::future::pending()).await }))
     }
 
@@ -86,30 +87,11 @@ impl Health {
 
     /// The verdict of every liveness check.
     pub fn liveness(&self) -> Report {
-        let now = self.env.now();
-        let verdict = |(name, beats): (&String, &Weak<Beats>)| Some((name.clone(), beats.upgrade()?.verdict(now)));
+        let verdict = |(name, pulse): (&String, &Weak<Pulse>)| Some((name.clone(), pulse.upgrade()?.verdict()));
         let mut report: Report = lock(&self.state).loops.iter().filter_map(verdict).collect();
         // A process that answers is alive.
         report.insert(PROCESS.to_owned(), Ok(()));
         report
-    }
-}
-
-/// When a loop turned last, and how long it may take to turn again.
-#[derive(Debug)]
-struct Beats {
-    limit: SignedDuration,
-    last: Mutex<Timestamp>,
-}
-
-impl Beats {
-    fn verdict(&self, now: Timestamp) -> Verdict {
-        let (idle, limit) = (now.duration_since(*lock(&self.last)), self.limit);
-        if idle <= limit {
-            Ok(())
-        } else {
-            Err(format!("the loop has not turned for {} s, limit {limit:#}", idle.as_secs()))
-        }
     }
 }
 
@@ -118,26 +100,36 @@ impl Beats {
 #[derive(Debug)]
 pub struct Pulse {
     env: Env,
-    beats: Arc<Beats>,
+    limit: SignedDuration,
+    last: Mutex<Timestamp>,
 }
 
 impl Pulse {
     /// The pulse of a loop that begins now and must turn within `limit` each time. It replaces an older one of this name.
-    pub fn new(health: &Health, name: impl Into<String>, limit: SignedDuration) -> Self {
+    pub fn new(health: &Health, name: impl Into<String>, limit: SignedDuration) -> Arc<Self> {
         let env = health.env.clone();
-        let beats = Arc::new(Beats { limit, last: Mutex::new(env.now()) });
-        lock(&health.state).loops.insert(name.into(), Arc::downgrade(&beats));
-        Pulse { env, beats }
+        let pulse = Arc::new(Pulse { limit, last: Mutex::new(env.now()), env });
+        lock(&health.state).loops.insert(name.into(), Arc::downgrade(&pulse));
+        pulse
+    }
+
+    fn verdict(&self) -> Verdict {
+        let idle = self.env.now().duration_since(*lock(&self.last));
+        if idle <= self.limit {
+            Ok(())
+        } else {
+            Err(format!("the loop has not turned for {} s, limit {:#}", idle.as_secs(), self.limit))
+        }
     }
 
     /// Call this on every turn of the loop.
     pub fn beat(&self) {
-        *lock(&self.beats.last) = self.env.now();
+        *lock(&self.last) = self.env.now();
     }
 
     /// Waits for the time that an idle loop may rest before its next turn.
     pub async fn rest(&self) {
-        self.env.sleep_until(self.env.now() + self.beats.limit / TURNS_WITHIN_LIMIT).await;
+        self.env.sleep_until(self.env.now() + self.limit / TURNS_WITHIN_LIMIT).await;
     }
 
     /// Waits for a future that may take any time, and beats meanwhile. A blocked thread or a task that never yields still stops the pulse.

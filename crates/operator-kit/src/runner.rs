@@ -141,7 +141,7 @@ fn pass_on_panic(end: Result<(), JoinError>) {
 struct Worker<C> {
     controller: Arc<C>,
     context: Context,
-    pulse: Pulse,
+    pulse: Arc<Pulse>,
     metrics: ControllerMetrics,
 }
 
