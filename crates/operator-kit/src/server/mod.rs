@@ -25,7 +25,6 @@ use crate::{
 use auth::Gate;
 use leadership::env::Env;
 use listener::bind;
-use tls::Files;
 
 pub use listener::BindAddress;
 
@@ -119,8 +118,8 @@ impl Servers {
             }
             (None, false) => None,
             (Some(folder), true) => {
-                let (files, tls) = Files::open(folder).map_err(ServeError::Certificate)?;
-                servers.tasks.spawn(files.keep_fresh(servers.stop.clone()));
+                let (current, tls) = watch::channel(tls::read(folder).map_err(ServeError::Certificate)?);
+                servers.tasks.spawn(tls::keep_fresh(folder.clone(), current, servers.stop.clone()));
                 Some(tls)
             }
             (None, true) => Some(watch::channel(tls::self_signed().map_err(ServeError::Certificate)?).1),

@@ -13,6 +13,7 @@ use tokio_rustls::rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
 };
 use tokio_util::sync::CancellationToken;
+use tower::BoxError;
 use tracing::warn;
 
 use crate::log_once::LogOnce;
@@ -21,7 +22,7 @@ use crate::log_once::LogOnce;
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reads the files of a Secret of type kubernetes.io/tls.
-fn read(folder: &Path) -> Result<Arc<ServerConfig>, String> {
+pub fn read(folder: &Path) -> Result<Arc<ServerConfig>, String> {
     let unusable = |path: &Path, error| {
         let path = path.display();
         format!("--metrics-cert-path: cannot use {path}: {error}; give a folder with tls.crt and tls.key in PEM format")
@@ -42,19 +43,17 @@ fn read(folder: &Path) -> Result<Arc<ServerConfig>, String> {
 }
 
 pub fn self_signed() -> Result<Arc<ServerConfig>, String> {
-    let (chain, key) = generate().map_err(|error| {
+    let generate = || -> Result<_, BoxError> {
+        let names = ["podset-operator", "localhost", "127.0.0.1", "::1"].map(str::to_owned);
+        let mut params = rcgen::CertificateParams::new(names)?;
+        params.distinguished_name.push(rcgen::DnType::CommonName, "podset-operator");
+        let key = rcgen::KeyPair::generate()?;
+        let chain = vec![params.self_signed(&key)?.der().clone()];
+        Ok(config(chain, key.into())?)
+    };
+    generate().map_err(|error| {
         format!("cannot generate a certificate for the metrics: {error}; give one with --metrics-cert-path")
-    })?;
-    config(chain, key).map_err(|error| format!("cannot serve the metrics over TLS: {error}"))
-}
-
-fn generate() -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), rcgen::Error> {
-    let names = ["podset-operator", "localhost", "127.0.0.1", "::1"].map(str::to_owned);
-    let mut params = rcgen::CertificateParams::new(names)?;
-    params.distinguished_name.push(rcgen::DnType::CommonName, "podset-operator");
-    let key = rcgen::KeyPair::generate()?;
-    let chain = vec![params.self_signed(&key)?.der().clone()];
-    Ok((chain, key.into()))
+    })
 }
 
 fn config(
@@ -68,35 +67,21 @@ fn config(
     Ok(Arc::new(config))
 }
 
-#[derive(Debug)]
-pub struct Files {
-    folder: PathBuf,
-    config: watch::Sender<Arc<ServerConfig>>,
-}
-
-impl Files {
-    /// Reads the certificate in a folder. The receiver holds the latest one that [`Files::keep_fresh`] could read.
-    pub fn open(folder: &Path) -> Result<(Self, watch::Receiver<Arc<ServerConfig>>), String> {
-        let (config, current) = watch::channel(read(folder)?);
-        Ok((Files { folder: folder.to_owned(), config }, current))
-    }
-
-    /// Reloads the files at an interval until `stop`. Unusable files change nothing, and are logged once.
-    pub async fn keep_fresh(self, stop: CancellationToken) {
-        let mut logged = LogOnce::default();
-        while stop.run_until_cancelled(sleep(RELOAD_INTERVAL)).await.is_some() {
-            let folder = self.folder.clone();
-            // A hanging file system must not block the servers.
-            let Ok(read) = tokio::task::spawn_blocking(move || read(&folder)).await else { continue };
-            match read {
-                Ok(config) => {
-                    logged.forget();
-                    self.config.send_replace(config);
-                }
-                Err(error) => {
-                    if logged.note(&error) {
-                        warn!("{error}; keeping the former certificate");
-                    }
+/// Reloads the files in a folder at an interval until `stop`. Unusable files change nothing, and are logged once.
+pub async fn keep_fresh(folder: PathBuf, current: watch::Sender<Arc<ServerConfig>>, stop: CancellationToken) {
+    let mut logged = LogOnce::default();
+    while stop.run_until_cancelled(sleep(RELOAD_INTERVAL)).await.is_some() {
+        let folder = folder.clone();
+        // A hanging file system must not block the servers.
+        let Ok(read) = tokio::task::spawn_blocking(move || read(&folder)).await else { continue };
+        match read {
+            Ok(config) => {
+                logged.forget();
+                current.send_replace(config);
+            }
+            Err(error) => {
+                if logged.note(&error) {
+                    warn!("{error}; keeping the former certificate");
                 }
             }
         }

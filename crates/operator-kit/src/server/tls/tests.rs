@@ -44,7 +44,7 @@ pub(crate) fn parsed((certificate, _): &(String, String)) -> Vec<CertificateDer<
 fn an_unusable_certificate_is_rejected_with_its_flag_and_file() {
     let folder = TempDir::new().unwrap();
     let refused = || {
-        let sentence = Files::open(folder.path()).unwrap_err();
+        let sentence = read(folder.path()).unwrap_err();
         assert!(sentence.starts_with("--metrics-cert-path: "), "{sentence}");
         sentence
     };
@@ -57,7 +57,7 @@ fn an_unusable_certificate_is_rejected_with_its_flag_and_file() {
     write(folder.path(), &(one.0.clone(), String::new()));
     assert!(refused().contains("tls.key: no items found; give a folder"));
     write(folder.path(), &one);
-    assert!(Files::open(folder.path()).is_ok());
+    assert!(read(folder.path()).is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,9 +73,9 @@ async fn files_that_change_are_read_again() {
     for file in ["tls.crt", "tls.key"] {
         symlink(format!("data/{file}"), folder.path().join(file)).unwrap();
     }
-    let (files, current) = Files::open(folder.path()).unwrap();
+    let (sender, current) = watch::channel(read(folder.path()).unwrap());
     assert_eq!(served(&current).await, parsed(&pairs[0]));
-    let refreshing = tokio::spawn(files.keep_fresh(CancellationToken::new()));
+    let refreshing = tokio::spawn(keep_fresh(folder.path().to_owned(), sender, CancellationToken::new()));
 
     symlink("second", folder.path().join("new")).unwrap();
     fs::rename(folder.path().join("new"), folder.path().join("data")).unwrap();
@@ -105,8 +105,8 @@ async fn a_broken_pair_is_logged_once() {
     let folder = TempDir::new().unwrap();
     let (one, other) = (new_pair(), new_pair());
     write(folder.path(), &one);
-    let (files, _current) = Files::open(folder.path()).unwrap();
-    let refreshing = tokio::spawn(files.keep_fresh(CancellationToken::new()));
+    let (sender, _current) = watch::channel(read(folder.path()).unwrap());
+    let refreshing = tokio::spawn(keep_fresh(folder.path().to_owned(), sender, CancellationToken::new()));
     for warnings in 1..=2 {
         write(folder.path(), &(one.0.clone(), other.1.clone()));
         sleep(RELOAD_INTERVAL * 4).await;
