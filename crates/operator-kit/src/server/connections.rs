@@ -16,11 +16,10 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
     sync::watch,
-    task::{AbortHandle, JoinSet},
     time::{Instant, sleep_until, timeout},
 };
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig, server::TlsStream};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::debug;
 
 /// How many connections are open at once; one more closes the oldest. A response takes milliseconds, so a probe is never the oldest.
@@ -48,27 +47,27 @@ pub async fn serve(
     interval: Duration,
     stop: CancellationToken,
 ) {
-    let (mut open, mut by_age) = (JoinSet::new(), VecDeque::<AbortHandle>::new());
+    // The oldest connection comes first.
+    let mut open = VecDeque::<AbortOnDropHandle<()>>::new();
     let (ending, mut next) = (GracefulShutdown::new(), Instant::now());
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(_) = open.join_next() => by_age.retain(|connection| !connection.is_finished()),
             (stream, _) = async { sleep_until(next).await; Listener::accept(&mut listener).await } => {
                 next = Instant::now() + interval;
-                if by_age.len() >= MAX_CONNECTIONS && let Some(oldest) = by_age.pop_front() {
+                open.retain(|connection| !connection.is_finished());
+                if open.len() >= MAX_CONNECTIONS && open.pop_front().is_some() {
                     debug!("too many connections: the oldest is closed");
-                    oldest.abort();
                 }
                 let (router, watcher, stop) = (router.clone(), ending.watcher(), stop.clone());
                 let tls = tls.as_ref().map(|tls| TlsAcceptor::from(tls.borrow().clone()));
-                by_age.push_back(open.spawn(async move {
+                open.push_back(AbortOnDropHandle::new(tokio::spawn(async move {
                     let Some(tls) = tls else { return exchange(stream, router, watcher).await };
                     if let Some(Some(stream)) = stop.run_until_cancelled(handshake(stream, tls)).await {
                         exchange(stream, router, watcher).await;
                     }
-                }));
+                })));
             }
         }
     }
