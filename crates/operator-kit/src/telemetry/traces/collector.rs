@@ -2,7 +2,6 @@
 
 use std::{
     path::PathBuf,
-    pin::pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -10,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::{BoxFuture, Either, select};
+use futures::future::BoxFuture;
 use http::{Request, Response};
 use hyper_util::client::legacy::connect::HttpConnector;
 use kube::{Config, client::ConfigExt};
@@ -21,7 +20,7 @@ use opentelemetry_sdk::{
     error::{OTelSdkError, OTelSdkResult},
     trace::{SpanData, SpanExporter},
 };
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::timeout};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tower::BoxError;
 use tracing::{info, warn};
@@ -48,7 +47,8 @@ pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, BoxErr
     };
     // A little longer than the exporter's own limit, so that its error comes first.
     let limit = settings.timeout + Duration::from_secs(1);
-    Ok(Logged { exporter, limit, runtime: Handle::current(), cause, is_failing: AtomicBool::new(false) })
+    let (exporter, runtime) = (Arc::new(exporter), Handle::current());
+    Ok(Logged { exporter, limit, runtime, cause, is_failing: AtomicBool::new(false) })
 }
 
 /// The error of the last HTTP request, which the exporter's own error does not contain.
@@ -82,27 +82,26 @@ fn tcp(timeout: Duration) -> HttpConnector {
     connector
 }
 
-/// HTTP for the exporter, which calls it from a thread without a runtime.
+/// HTTP for the exporter.
 #[derive(Debug)]
 struct Http {
-    client: Arc<dyn HttpClient>,
+    client: Box<dyn HttpClient>,
     cause: Cause,
-    runtime: Handle,
 }
 
 impl Http {
     fn new(settings: &Settings, cause: Cause) -> Result<Self, BoxError> {
-        let client: Arc<dyn HttpClient> = if settings.is_by_tls() {
+        let client: Box<dyn HttpClient> = if settings.is_by_tls() {
             // kube's TLS connector is not specific to Kubernetes.
             let mut config = Config::new(http::Uri::default());
             config.root_cert_file = settings.certificate.clone().map(PathBuf::from);
             let failed = |error| format!("TLS to the collector cannot be set up: {}", in_full(&error));
             let connector = config.rustls_https_connector().map_err(failed)?;
-            Arc::new(HyperClient::new(connector, settings.timeout, None))
+            Box::new(HyperClient::new(connector, settings.timeout, None))
         } else {
-            Arc::new(HyperClient::with_default_connector(settings.timeout, None))
+            Box::new(HyperClient::with_default_connector(settings.timeout, None))
         };
-        Ok(Http { client, cause, runtime: Handle::current() })
+        Ok(Http { client, cause })
     }
 }
 
@@ -111,10 +110,8 @@ impl HttpClient for Http {
     where
         'a: 'b,
     {
-        let client = self.client.clone();
-        let answer = self.runtime.spawn(async move { client.send_bytes(request).await });
         Box::pin(async move {
-            let answer = answer.await.unwrap_or_else(|ended| Err(ended.into()));
+            let answer = self.client.send_bytes(request).await;
             *lock(&self.cause) = answer.as_ref().err().map(|error| in_full(&**error));
             answer
         })
@@ -124,7 +121,7 @@ impl HttpClient for Http {
 /// Logs when the exporter begins to fail and when it works again.
 #[derive(Debug)]
 struct Logged<E> {
-    exporter: E,
+    exporter: Arc<E>,
     /// The time limit of an export. The gRPC exporter's own limit ends when the headers of the response arrive.
     limit: Duration,
     runtime: Handle,
@@ -132,15 +129,15 @@ struct Logged<E> {
     is_failing: AtomicBool,
 }
 
-impl<E: SpanExporter> SpanExporter for Logged<E> {
+impl<E: SpanExporter + 'static> SpanExporter for Logged<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
-        // The SDK's thread has no Tokio runtime, and even making a timer needs one.
-        let limit = self.limit;
-        let limit = self.runtime.spawn(async move { tokio::time::sleep(limit).await });
-        let result = match select(pin!(self.exporter.export(batch)), limit).await {
-            Either::Left((result, _)) => result,
-            Either::Right(_) => Err(OTelSdkError::Timeout(self.limit)),
+        // The SDK's thread has no Tokio runtime, which connections and timers need.
+        let (exporter, limit) = (self.exporter.clone(), self.limit);
+        let export = self.runtime.spawn(async move { timeout(limit, exporter.export(batch)).await });
+        let result = match export.await {
+            Ok(result) => result.unwrap_or(Err(OTelSdkError::Timeout(limit))),
+            Err(ended) => Err(OTelSdkError::InternalFailure(ended.to_string())),
         };
         let cause = lock(&self.cause).take();
         match (&result, self.is_failing.swap(result.is_err(), Ordering::Relaxed)) {
@@ -162,7 +159,10 @@ impl<E: SpanExporter> SpanExporter for Logged<E> {
     }
 
     fn set_resource(&mut self, resource: &Resource) {
-        self.exporter.set_resource(resource);
+        // The SDK calls this once, before the first export.
+        if let Some(exporter) = Arc::get_mut(&mut self.exporter) {
+            exporter.set_resource(resource);
+        }
     }
 }
 
@@ -244,8 +244,13 @@ mod tests {
         }
 
         let (limit, is_failing) = (Duration::from_millis(10), AtomicBool::new(false));
-        let logged =
-            Logged { exporter: Endless, limit, runtime: Handle::current(), cause: Cause::default(), is_failing };
+        let logged = Logged {
+            exporter: Arc::new(Endless),
+            limit,
+            runtime: Handle::current(),
+            cause: Cause::default(),
+            is_failing,
+        };
         let result = logged.export(Vec::new()).await;
         assert!(matches!(result, Err(OTelSdkError::Timeout(_))), "{result:?}");
     }
