@@ -1,7 +1,6 @@
 //! The log: text for people, or JSON objects with the fields of OpenTelemetry's log data model. The level can change at any time.
 
 use std::{
-    collections::BTreeMap,
     fmt,
     io::{IsTerminal, stderr},
     sync::{Arc, Mutex},
@@ -209,7 +208,7 @@ where
             span_id: ids.as_ref().map(|(_, span, _)| span.as_str()),
             trace_flags: ids.as_ref().map(|(.., flags)| *flags),
             instrumentation_scope: json!({ "Name": scope }),
-            resource: self.resource.attributes(),
+            resource: &self.resource,
         };
         writeln!(writer, "{}", serde_json::to_string(&record).map_err(|_| fmt::Error)?)
     }
@@ -232,7 +231,7 @@ struct Record<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     trace_flags: Option<u8>,
     instrumentation_scope: Value,
-    resource: &'a BTreeMap<String, String>,
+    resource: &'a Resource,
 }
 
 fn severity(level: tracing::Level) -> u8 {

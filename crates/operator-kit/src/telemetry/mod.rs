@@ -18,7 +18,6 @@ use tracing_subscriber::{
 };
 
 use logs::{Directives, Level, Logging};
-use resource::Resource;
 use traces::Traces;
 
 /// The handles to change the log level and to flush traces.
@@ -44,21 +43,17 @@ pub fn start(
     runtime: &Handle,
 ) -> Result<Telemetry, TryInitError> {
     let variable = |name: &str| std::env::var(name).ok();
-    let resource = Resource::new(name, version, instance, variable);
+    let resource = resource::attributes(name, version, instance, variable);
+    // The start of traces needs a log, and the log of the process needs the traces. OpenTelemetry's own warnings are on, because at the
+    // start they name variables with a wrong value.
+    let (_, filter) = Level::new(&Directives(format!("opentelemetry=warn,{}", logging.level.0)));
+    let early_log = subscriber(logs::layer(logging, &resource), filter, None);
     let start_traces = || Traces::start(variable, &resource, runtime);
-    let traces = tracing::subscriber::with_default(early_log(logging, &resource), start_traces);
+    let traces = tracing::subscriber::with_default(early_log, start_traces);
     let tracer = traces.as_ref().map(|traces| traces.tracer(name));
     let (level, filter) = Level::new(&logging.level);
     subscriber(logs::layer(logging, &resource), filter, tracer).try_init()?;
     Ok(Telemetry { level, traces })
-}
-
-/// A log for the start of traces, which the subscriber of the process needs. OpenTelemetry's own warnings are on, because at the start they
-/// name variables with a wrong value.
-fn early_log(logging: &Logging, resource: &Resource) -> impl Subscriber + Send + Sync + use<> {
-    let Directives(wanted) = &logging.level;
-    let (_, filter) = Level::new(&Directives(format!("opentelemetry=warn,{wanted}")));
-    subscriber(logs::layer(logging, resource), filter, None)
 }
 
 /// Sends events that pass `filter` to the log, and spans with our target to the tracer.

@@ -4,35 +4,28 @@ use std::collections::BTreeMap;
 
 use percent_encoding::percent_decode_str;
 
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Resource(BTreeMap<String, String>);
+pub type Resource = BTreeMap<String, String>;
 
-impl Resource {
-    /// Reads the attributes of the pod from environment variables, and those that OpenTelemetry's variables add or replace.
-    pub fn new(name: &str, version: &str, instance: &str, variable: impl Fn(&str) -> Option<String>) -> Self {
-        let own = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        let read = |key, name| variable(name).filter(|value| !value.is_empty()).map(|value| own(key, &value));
-        let mut all = BTreeMap::from([
-            own("service.name", name),
-            own("service.version", version),
-            own("service.instance.id", instance),
-        ]);
-        all.extend(read("k8s.pod.name", "POD_NAME"));
-        all.extend(read("k8s.pod.uid", "POD_UID"));
-        all.extend(read("k8s.namespace.name", "POD_NAMESPACE"));
-        // The SDK's own detector skips wrong entries too, but leaves percent-encoding in place.
-        let text = variable("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
-        let entries = text.split(',').filter_map(|entry| entry.split_once('='));
-        let entries = entries.filter(|(key, _)| !key.trim().is_empty());
-        let decoded = |value: &str| percent_decode_str(value).decode_utf8_lossy().into_owned();
-        all.extend(entries.map(|(key, value)| (key.trim().to_owned(), decoded(value.trim()))));
-        all.extend(read("service.name", "OTEL_SERVICE_NAME"));
-        Resource(all)
-    }
-
-    pub fn attributes(&self) -> &BTreeMap<String, String> {
-        &self.0
-    }
+/// Reads the attributes of the pod from environment variables, and those that OpenTelemetry's variables add or replace.
+pub fn attributes(name: &str, version: &str, instance: &str, variable: impl Fn(&str) -> Option<String>) -> Resource {
+    let own = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let read = |key, name| variable(name).filter(|value| !value.is_empty()).map(|value| own(key, &value));
+    let mut all = BTreeMap::from([
+        own("service.name", name),
+        own("service.version", version),
+        own("service.instance.id", instance),
+    ]);
+    all.extend(read("k8s.pod.name", "POD_NAME"));
+    all.extend(read("k8s.pod.uid", "POD_UID"));
+    all.extend(read("k8s.namespace.name", "POD_NAMESPACE"));
+    // The SDK's own detector skips wrong entries too, but leaves percent-encoding in place.
+    let text = variable("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
+    let entries = text.split(',').filter_map(|entry| entry.split_once('='));
+    let entries = entries.filter(|(key, _)| !key.trim().is_empty());
+    let decoded = |value: &str| percent_decode_str(value).decode_utf8_lossy().into_owned();
+    all.extend(entries.map(|(key, value)| (key.trim().to_owned(), decoded(value.trim()))));
+    all.extend(read("service.name", "OTEL_SERVICE_NAME"));
+    all
 }
 
 #[cfg(test)]
@@ -42,7 +35,7 @@ mod tests {
     fn read(variables: &[(&str, &str)]) -> Vec<(String, String)> {
         let variable =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
-        Resource::new("operator", "1.2", "web-1_0a", variable).0.into_iter().collect()
+        attributes("operator", "1.2", "web-1_0a", variable).into_iter().collect()
     }
 
     fn expected(pairs: &[(&str, &str)]) -> Vec<(String, String)> {

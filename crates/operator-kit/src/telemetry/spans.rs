@@ -35,8 +35,7 @@ pub struct SpanRef(SpanContext);
 impl SpanRef {
     /// The current span, if there is one with a valid context.
     pub fn current() -> Option<Self> {
-        let span = Span::current();
-        if span.is_none() { None } else { Self::new(&span) }
+        Self::new(&Span::current())
     }
 
     /// A reference to this span, if it has a valid context.

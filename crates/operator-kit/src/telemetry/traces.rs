@@ -45,7 +45,7 @@ impl Traces {
         // The runtime on which an exporter is made drives its connections.
         let _runtime = runtime.enter();
         let exporter = collector::exporter(settings)?;
-        let attributes = resource.attributes().iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
+        let attributes = resource.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
         let provider = SdkTracerProvider::builder()
             .with_span_processor(BatchSpanProcessor::builder(exporter).with_batch_config(batch.build()).build())
             .with_resource(opentelemetry_sdk::Resource::builder().with_attributes(attributes).build())

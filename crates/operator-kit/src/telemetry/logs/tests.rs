@@ -34,7 +34,7 @@ impl Write for Kept {
 /// The lines that `say` logs.
 fn logged(is_json: bool, level: &str, ids: spans::CurrentIds, say: impl FnOnce(&Level)) -> Vec<String> {
     let kept = Kept::default();
-    let (writer, resource) = (kept.clone(), Resource::new("operator", "1.2", "me", |_| None));
+    let (writer, resource) = (kept.clone(), crate::telemetry::resource::attributes("operator", "1.2", "me", |_| None));
     let layer = tracing_subscriber::fmt::layer().with_writer(move || writer.clone());
     let layer: Box<dyn Layer<Registry> + Send + Sync> = if is_json {
         layer.event_format(Json { resource, ids }).boxed()
