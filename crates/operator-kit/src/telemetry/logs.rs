@@ -7,6 +7,7 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tracing::{Event, Subscriber};
@@ -18,7 +19,6 @@ use tracing_subscriber::{
     fmt::{
         FmtContext, FormatEvent, FormatFields,
         format::{DefaultFields, Writer},
-        time::{FormatTime, SystemTime},
     },
     registry::LookupSpan,
     reload,
@@ -135,12 +135,13 @@ pub(super) fn layer(logging: &Logging, resource: &Resource) -> Box<dyn Layer<Reg
     } else {
         let is_terminal = stderr().is_terminal();
         let text = tracing_subscriber::fmt::format().with_target(false).with_ansi(is_terminal);
-        layer.with_ansi(is_terminal).event_format(Text(text, spans::current_ids)).fmt_fields(OneLine).boxed()
+        layer.with_ansi(is_terminal).event_format(text).fmt_fields(OneLine(spans::current_ids)).boxed()
     }
 }
 
-/// Writes fields on one line: a tenant may control part of an API server message, and must not forge a log line.
-struct OneLine;
+/// Writes the fields of an event on one line: a tenant may control part of an API server message, and must not forge a log line. Within a
+/// trace, the line ends with the ids of the trace and the span.
+struct OneLine(spans::CurrentIds);
 
 impl<'w> FormatFields<'w> for OneLine {
     fn format_fields<R: RecordFields>(&self, mut writer: Writer<'w>, fields: R) -> fmt::Result {
@@ -149,33 +150,15 @@ impl<'w> FormatFields<'w> for OneLine {
         text.chars().try_for_each(|c| match c {
             c if is_unprintable(c) => write!(writer, "{}", c.escape_default()),
             c => writer.write_char(c),
-        })
+        })?;
+        let Some((trace, span, _)) = (self.0)() else { return Ok(()) };
+        write!(writer, " trace_id={trace} span_id={span}")
     }
 }
 
 /// Whether a character ends a line, changes the text direction, or controls a terminal.
 fn is_unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// Text lines. Within a trace, each line ends with the ids of the trace and the span.
-struct Text<F>(F, spans::CurrentIds);
-
-impl<S, N, F> FormatEvent<S, N> for Text<F>
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-    F: FormatEvent<S, N>,
-{
-    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        let Text(format, ids) = self;
-        let Some((trace, span, _)) = ids() else {
-            return format.format_event(context, writer, event);
-        };
-        let mut line = String::new();
-        format.format_event(context, Writer::new(&mut line), event)?;
-        writeln!(writer, "{} trace_id={trace} span_id={span}", line.trim_end())
-    }
 }
 
 /// JSON lines. Neither tracing-subscriber nor json-subscriber can separate the body of a record from its attributes.
@@ -190,8 +173,6 @@ where
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        let mut timestamp = String::new();
-        SystemTime.format_time(&mut Writer::new(&mut timestamp))?;
         let level = event.metadata().level();
         let Ok(Value::Object(mut attributes)) = serde_json::to_value(event.field_map()) else { return Err(fmt::Error) };
         // Events of the crate `log` have their target as a field.
@@ -199,7 +180,7 @@ where
         attributes.retain(|name, _| !name.starts_with("log."));
         let ids = (self.ids)();
         let record = Record {
-            timestamp,
+            timestamp: format!("{:.6}", Timestamp::now()),
             severity_text: level.as_str(),
             severity_number: severity(*level),
             body: attributes.remove("message").unwrap_or_else(|| "".into()),
