@@ -176,8 +176,8 @@ pub struct QueueMetrics {
     queued: Histogram,
     worked: Histogram,
     retries: Counter,
-    /// When the keys in progress were handed out, and how many at each time.
-    working: Arc<Mutex<BTreeMap<Timestamp, i32>>>,
+    /// When each key in progress was handed out.
+    working: Arc<Mutex<Vec<Timestamp>>>,
 }
 
 impl QueueMetrics {
@@ -210,12 +210,11 @@ impl QueueMetrics {
         all.push(Series::new("workqueue_work_duration_seconds", help, &labels, self.worked.clone()));
         let help = "Total number of items added to the workqueue after a delay, because of a failure or because work is due later.";
         all.push(Series::new("workqueue_retries", help, &labels, self.retries.clone()));
-        let working = lock(&self.working);
-        let running = |taken: &Timestamp| seconds(now.duration_since(*taken));
-        let unfinished = working.iter().fold(0.0, |sum, (taken, keys)| sum + running(taken) * f64::from(*keys));
+        let running: Vec<f64> = lock(&self.working).iter().map(|taken| seconds(now.duration_since(*taken))).collect();
+        let unfinished = ConstGauge::new(running.iter().sum::<f64>());
         let help = "How many seconds of work are in progress and not yet observed by work_duration.";
-        all.push(Series::new("workqueue_unfinished_work_seconds", help, &labels, ConstGauge::new(unfinished)));
-        let longest = ConstGauge::new(working.keys().next().map_or(0.0, running));
+        all.push(Series::new("workqueue_unfinished_work_seconds", help, &labels, unfinished));
+        let longest = ConstGauge::new(running.into_iter().fold(0.0, f64::max));
         let help = "How many seconds the longest running processor of the workqueue has been running.";
         all.push(Series::new("workqueue_longest_running_processor_seconds", help, &labels, longest));
         all
@@ -231,18 +230,15 @@ impl QueueMetrics {
     pub fn taken(&self, now: Timestamp, queued: SignedDuration) {
         self.depth.dec();
         self.queued.observe(seconds(queued));
-        *lock(&self.working).entry(now).or_default() += 1;
+        lock(&self.working).push(now);
     }
 
     /// The work on a key that was handed out at `taken` has ended.
     pub fn done(&self, taken: Timestamp, now: Timestamp) {
         self.worked.observe(seconds(now.duration_since(taken)));
         let mut working = lock(&self.working);
-        if let Some(keys) = working.get_mut(&taken) {
-            *keys -= 1;
-            if *keys == 0 {
-                working.remove(&taken);
-            }
+        if let Some(index) = working.iter().position(|time| *time == taken) {
+            working.swap_remove(index);
         }
     }
 
