@@ -35,36 +35,33 @@ impl Settings {
 
 /// Reads the variables. Empty ones count as not set. `None`: no traces.
 pub fn read(variable: impl Fn(&str) -> Option<String>) -> Option<Settings> {
-    Variables(&variable).settings()
+    let variables = Variables(&variable);
+    let exporter = variables.word("OTEL_TRACES_EXPORTER", ["otlp", "none"]);
+    if variables.is_true("OTEL_SDK_DISABLED") || exporter == Some("none") {
+        return None;
+    }
+    let is_grpc = variables.word("OTEL_EXPORTER_OTLP_PROTOCOL", ["grpc", "http/protobuf"]) == Some("grpc");
+    let (protocol, default) = if is_grpc {
+        (Protocol::Grpc, "http://localhost:4317")
+    } else {
+        (Protocol::HttpBinary, "http://localhost:4318/v1/traces")
+    };
+    let default = exporter.map(|_| Uri::from_static(default));
+    let endpoint = variables.endpoint(is_grpc).or(default)?;
+    // OTEL_EXPORTER_OTLP_TIMEOUT bounds a request, OTEL_BSP_EXPORT_TIMEOUT an export. Here an export is one request, so the shorter one
+    // applies.
+    let export_timeout = variables.time("OTEL_BSP_EXPORT_TIMEOUT", 30_000);
+    let timeout = variables.time("OTEL_EXPORTER_OTLP_TIMEOUT", 10_000).min(export_timeout);
+    let certificate = variables.find("OTEL_EXPORTER_OTLP_CERTIFICATE").map(|(_, file)| file);
+    let queue = variables.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048).min(MAX_SPANS);
+    // With a delay of 0, the thread that collects spans would never pause.
+    let delay = variables.time("OTEL_BSP_SCHEDULE_DELAY", 5_000);
+    Some(Settings { protocol, endpoint, timeout, certificate, queue, delay })
 }
 
 struct Variables<'a>(&'a dyn Fn(&str) -> Option<String>);
 
 impl Variables<'_> {
-    fn settings(&self) -> Option<Settings> {
-        let exporter = self.word("OTEL_TRACES_EXPORTER", ["otlp", "none"]);
-        if self.is_true("OTEL_SDK_DISABLED") || exporter == Some("none") {
-            return None;
-        }
-        let is_grpc = self.word("OTEL_EXPORTER_OTLP_PROTOCOL", ["grpc", "http/protobuf"]) == Some("grpc");
-        let (protocol, default) = if is_grpc {
-            (Protocol::Grpc, "http://localhost:4317")
-        } else {
-            (Protocol::HttpBinary, "http://localhost:4318/v1/traces")
-        };
-        let default = exporter.map(|_| Uri::from_static(default));
-        let endpoint = self.endpoint(is_grpc).or(default)?;
-        // OTEL_EXPORTER_OTLP_TIMEOUT bounds a request, OTEL_BSP_EXPORT_TIMEOUT an export. Here an export is one request, so the shorter one
-        // applies.
-        let export_timeout = self.time("OTEL_BSP_EXPORT_TIMEOUT", 30_000);
-        let timeout = self.time("OTEL_EXPORTER_OTLP_TIMEOUT", 10_000).min(export_timeout);
-        let certificate = self.find("OTEL_EXPORTER_OTLP_CERTIFICATE").map(|(_, file)| file);
-        let queue = self.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048).min(MAX_SPANS);
-        // With a delay of 0, the thread that collects spans would never pause.
-        let delay = self.time("OTEL_BSP_SCHEDULE_DELAY", 5_000);
-        Some(Settings { protocol, endpoint, timeout, certificate, queue, delay })
-    }
-
     fn endpoint(&self, is_grpc: bool) -> Option<Uri> {
         let (name, mut url) = self.find("OTEL_EXPORTER_OTLP_ENDPOINT")?;
         if is_grpc && !url.contains("://") {
