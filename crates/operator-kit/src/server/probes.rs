@@ -11,15 +11,11 @@ use axum::{
 
 use crate::health::{Health, Report};
 
-type Checks = fn(&Health) -> Report;
-
-const ENDPOINTS: [(&str, Checks); 3] =
-    [("healthz", Health::liveness), ("livez", Health::liveness), ("readyz", Health::readiness)];
-
 /// Answers `/healthz`, `/livez` and `/readyz`, with `?verbose`, and each check by its name.
 pub fn router(health: Health) -> Router {
     let mut router = Router::new();
-    for (endpoint, checks) in ENDPOINTS {
+    let liveness: fn(&Health) -> Report = Health::liveness;
+    for (endpoint, checks) in [("healthz", liveness), ("livez", liveness), ("readyz", Health::readiness)] {
         let all = get(move |State(health): State<Health>, RawQuery(query): RawQuery| async move {
             all(endpoint, &checks(&health), &query.unwrap_or_default())
         });
