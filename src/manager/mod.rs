@@ -38,7 +38,7 @@ use operator_kit::{
     health::Health,
     runner::Context,
     server::{ServeError, Servers},
-    telemetry::{self, Telemetry, logs::Level, metrics::Metrics, traces::Traces},
+    telemetry::{self, logs::Level, metrics::Metrics, traces::Traces},
     text::in_full,
 };
 use replica::{Parts, Replica};
@@ -119,9 +119,8 @@ async fn run(arguments: &RunArgs, servers_runtime: &Handle) -> Result<u8, String
     let env = Env::system();
     let identity = leadership::identity(&config::instance(), &env);
     let version = env!("CARGO_PKG_VERSION");
-    let Telemetry { level, traces } =
-        telemetry::start(&arguments.logging, api::MANAGER, version, &identity, servers_runtime)
-            .map_err(|error| format!("cannot start logging: {error}"))?;
+    let (level, traces) = telemetry::start(&arguments.logging, api::MANAGER, version, &identity, servers_runtime)
+        .map_err(|error| format!("cannot start logging: {error}"))?;
     let scopes = arguments.scopes();
     let named: Vec<&str> = scopes.iter().flatten().map(AsRef::as_ref).collect();
     let namespaces = if named.is_empty() { "all".to_owned() } else { named.join(",") };

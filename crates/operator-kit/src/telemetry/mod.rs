@@ -7,6 +7,7 @@ mod resource;
 pub mod spans;
 pub mod traces;
 
+use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::trace::SdkTracer;
 use tokio::runtime::Handle;
 use tracing::{Level as Severity, Subscriber};
@@ -20,17 +21,8 @@ use tracing_subscriber::{
 use logs::{Directives, Level, Logging};
 use traces::Traces;
 
-/// The handles to change the log level and to flush traces.
-#[derive(Debug)]
-pub struct Telemetry {
-    /// The log level, which can change at any time.
-    pub level: Level,
-    /// The traces, to be flushed at the end; `None` without an exporter.
-    pub traces: Option<Traces>,
-}
-
-/// Starts logs and traces of the program of this name and version. `instance` is the unique name of this process. `runtime` drives the
-/// connections to the collector.
+/// Starts logs and traces of the program of this name and version. Returns the log level, and the traces if they have an exporter.
+/// `instance` is the unique name of this process. `runtime` drives the connections to the collector.
 ///
 /// # Errors
 ///
@@ -41,7 +33,7 @@ pub fn start(
     version: &str,
     instance: &str,
     runtime: &Handle,
-) -> Result<Telemetry, TryInitError> {
+) -> Result<(Level, Option<Traces>), TryInitError> {
     let variable = |name: &str| std::env::var(name).ok();
     let resource = resource::attributes(name, version, instance, variable);
     // The start of traces needs a log, and the log of the process needs the traces. OpenTelemetry's own warnings are on, because at the
@@ -50,10 +42,10 @@ pub fn start(
     let early_log = subscriber(logs::layer(logging, &resource), filter, None);
     let start_traces = || Traces::start(variable, &resource, runtime);
     let traces = tracing::subscriber::with_default(early_log, start_traces);
-    let tracer = traces.as_ref().map(|traces| traces.tracer(name));
+    let tracer = traces.as_ref().map(|traces| traces.provider.tracer(name));
     let (level, filter) = Level::new(&logging.level);
     subscriber(logs::layer(logging, &resource), filter, tracer).try_init()?;
-    Ok(Telemetry { level, traces })
+    Ok((level, traces))
 }
 
 /// Sends events that pass `filter` to the log, and spans with our target to the tracer.
@@ -84,7 +76,6 @@ fn subscriber(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use opentelemetry::trace::TracerProvider;
     use opentelemetry_sdk::trace::SdkTracerProvider;
 
     fn is_made(tracer: Option<SdkTracer>) -> bool {

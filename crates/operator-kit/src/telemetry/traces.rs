@@ -6,8 +6,8 @@ mod settings;
 
 use std::time::Duration;
 
-use opentelemetry::{KeyValue, trace::TracerProvider as _};
-use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider};
+use opentelemetry::KeyValue;
+use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider};
 use tokio::runtime::Handle;
 use tower::BoxError;
 use tracing::{info, warn};
@@ -22,7 +22,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 /// The traces of this process.
 #[derive(Debug)]
 pub struct Traces {
-    provider: SdkTracerProvider,
+    pub(super) provider: SdkTracerProvider,
 }
 
 impl Traces {
@@ -51,10 +51,6 @@ impl Traces {
             .with_resource(opentelemetry_sdk::Resource::builder().with_attributes(attributes).build())
             .build();
         Ok(Traces { provider })
-    }
-
-    pub(super) fn tracer(&self, name: &'static str) -> SdkTracer {
-        self.provider.tracer(name)
     }
 
     /// Sends the recorded spans within a bounded time. Later spans are lost.
