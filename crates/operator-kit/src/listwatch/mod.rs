@@ -56,9 +56,9 @@ pub async fn run<T>(reader: Reader, source: Source, env: Env, listing: Listing, 
 where
     T: Watched,
 {
-    let mut backoff = WatchBackoff::new(&source, &env, &listing);
-    // Watches stay silent, are rejected, or end at once. A list shows what they miss.
-    let is_late = |progressed| env.now().duration_since(progressed).unsigned_abs() >= SILENCE_TIMEOUT;
+    let wait = BACKOFF.0;
+    let mut backoff = WatchBackoff { wait, logged: LogOnce::default(), is_gone: false, is_silent: false };
+    let (what, env, listing) = (source.what, &env, &listing);
     loop {
         let mut version = match list(&reader, &source, |_| true).await {
             Ok((items, version)) => {
@@ -68,7 +68,8 @@ where
                 version
             }
             Err(error) => {
-                backoff.wait(&error).await;
+                backoff.report(what, &error, listing);
+                backoff.pause(env).await;
                 continue;
             }
         };
@@ -79,28 +80,31 @@ where
             let end = watch(&reader, &source, &mut version, &mut sink, &mut backoff).await;
             backoff.is_silent = matches!(&end, Err(ReadError::Timeout(SILENCE_TIMEOUT)));
             if version > before {
-                backoff.recovered();
+                backoff.recovered(what);
                 progressed = env.now();
             }
-            match end {
-                Ok(()) if version > before => {}
-                Err(error) if is_gone(&error) => {
-                    backoff.wait_to_relist(&error).await;
-                    break;
-                }
-                Err(error) if !is_disconnected(&error) => {
-                    backoff.wait(&error).await;
-                    if is_late(progressed) {
-                        break;
-                    }
-                }
-                end => {
-                    let ends_at_once = backoff.wait > BACKOFF.0;
-                    backoff.wait_quietly(&end.err().unwrap_or(ReadError::Idle)).await;
-                    if ends_at_once && is_late(progressed) {
-                        break;
-                    }
-                }
+            let error = match end {
+                Ok(()) if version > before => continue,
+                end => end.err().unwrap_or(ReadError::Idle),
+            };
+            let is_gone = is_gone(&error);
+            // A restarted API server answers like this at first, so the first time resets the backoff.
+            if is_gone && !std::mem::replace(&mut backoff.is_gone, true) {
+                backoff.wait = BACKOFF.0;
+            }
+            // Some ends are normal if they happen once, such as a version that is too old, a silent connection that was cut, or a watch that
+            // ended without an event.
+            let is_failure = backoff.wait > BACKOFF.0 || !(is_gone || is_disconnected(&error));
+            if is_failure {
+                backoff.report(what, &error, listing);
+            } else {
+                debug!(error = in_full(&error), "the watch of {what} ended");
+            }
+            backoff.pause(env).await;
+            // Watches stay silent, are rejected, or end at once. A list shows what they miss.
+            let is_late = env.now().duration_since(progressed).unsigned_abs() >= SILENCE_TIMEOUT;
+            if is_gone || (is_failure && is_late) {
+                break;
             }
         }
     }
@@ -113,7 +117,7 @@ async fn watch<T: Watched>(
     source: &Source,
     version: &mut u64,
     sink: &mut impl FnMut(Change<T>),
-    backoff: &mut WatchBackoff<'_>,
+    backoff: &mut WatchBackoff,
 ) -> Result<(), ReadError> {
     let mut params = WatchParams { timeout: Some(WATCH_SECONDS), ..WatchParams::default() };
     params.label_selector = source.labels.clone();
@@ -129,7 +133,7 @@ async fn watch<T: Watched>(
         return end;
     }
     if !backoff.is_silent {
-        backoff.recovered();
+        backoff.recovered(source.what);
     }
     following.await
 }
@@ -178,16 +182,14 @@ fn is_gone(error: &ReadError) -> bool {
     }
 }
 
-/// Whether the connection broke, or could not be made.
+/// Whether the connection ended, broke, or could not be made.
 fn is_disconnected(error: &ReadError) -> bool {
-    matches!(error, ReadError::Api(kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_)))
+    use kube::Error::{HyperError, ReadEvents, Service};
+    matches!(error, ReadError::Idle | ReadError::Api(Service(_) | HyperError(_) | ReadEvents(_)))
 }
 
 /// Consecutive failures: the wait before the next try, and what was logged.
-struct WatchBackoff<'a> {
-    what: &'static str,
-    env: &'a Env,
-    listing: &'a Listing,
+struct WatchBackoff {
     /// The next wait. Each failure doubles it, so it is longer than the first wait only after a failure.
     wait: SignedDuration,
     logged: LogOnce,
@@ -197,63 +199,32 @@ struct WatchBackoff<'a> {
     is_silent: bool,
 }
 
-impl<'a> WatchBackoff<'a> {
-    fn new(source: &Source, env: &'a Env, listing: &'a Listing) -> Self {
-        WatchBackoff {
-            what: source.what,
-            env,
-            listing,
-            wait: BACKOFF.0,
-            logged: LogOnce::default(),
-            is_gone: false,
-            is_silent: false,
-        }
-    }
-
+impl WatchBackoff {
     /// The failures are over.
-    fn recovered(&mut self) {
+    fn recovered(&mut self, what: &str) {
         self.wait = BACKOFF.0;
         self.is_gone = false;
         if self.logged.forget() {
-            info!("can list and watch {} again", self.what);
+            info!("can list and watch {what} again");
         }
     }
 
-    /// Waits after a watch that is gone. A restarted API server answers like this at first, so the first time resets the backoff.
-    async fn wait_to_relist(&mut self, error: &ReadError) {
-        if !std::mem::replace(&mut self.is_gone, true) {
-            self.wait = BACKOFF.0;
-        }
-        self.wait_quietly(error).await;
-    }
-
-    /// Waits after something that is normal if it happens once, such as a version that is too old, a silent connection that was cut, or a
-    /// watch that ended without an event. Logs it only if it follows another failure.
-    async fn wait_quietly(&mut self, error: &ReadError) {
-        if self.wait > BACKOFF.0 {
-            return self.wait(error).await;
-        }
-        debug!(error = in_full(error), "the watch of {} ended", self.what);
-        self.pause().await;
-    }
-
-    /// Waits, twice as long as last time.
-    async fn pause(&mut self) {
-        let wait = self.env.jittered(self.wait, 0.5);
-        self.wait = doubled(Some(self.wait), BACKOFF);
-        self.env.sleep_until(self.env.now() + wait).await;
-    }
-
-    /// Logs each new failure once as a warning, and waits.
-    async fn wait(&mut self, error: &ReadError) {
-        let (failure, cause) = (explain(self.what, error), in_full(error));
-        self.listing.failed(format!("{failure}; see the log"));
+    /// Logs each new failure once as a warning.
+    fn report(&mut self, what: &str, error: &ReadError, listing: &Listing) {
+        let (failure, cause) = (explain(what, error), in_full(error));
+        listing.failed(format!("{failure}; see the log"));
         warn_once!(self.logged.note(&cause), error = cause, "{failure}; trying again");
         // Once the CRDs are installed, the operator should start soon.
         if is_missing(error) {
             self.wait = self.wait.min(MISSING_RETRY);
         }
-        self.pause().await;
+    }
+
+    /// Waits, twice as long as last time.
+    async fn pause(&mut self, env: &Env) {
+        let wait = env.jittered(self.wait, 0.5);
+        self.wait = doubled(Some(self.wait), BACKOFF);
+        env.sleep_until(env.now() + wait).await;
     }
 }
 
