@@ -20,10 +20,9 @@ use operator_kit::{
     client::Clients,
     health::Health,
     in_scope,
-    listwatch::{self, Change, Scope, Source, Watched, is_stale, synced::Synced},
+    listwatch::{self, Change, Scope, Source, Watched, synced::Synced},
     meta::{Meta, Uid},
     queue::{self, Queue, Trigger},
-    requests,
     runner::{Context, Controller, Next},
     statuses::{self, Applied},
     telemetry::metrics::Metrics,
@@ -141,9 +140,8 @@ impl Controller for TallyController {
 
     fn background(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
         let watch = |scope: &Scope| {
-            let (what, path) = ("tallies.poc.test.domain", requests::collection::<Tally>(scope));
-            let source = Source { what, path, labels: None, metadata_only: false, is_stale };
-            let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(what, scope));
+            let source = Source::new::<Tally>("tallies.poc.test.domain", scope);
+            let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(source.what, scope));
             let sink = move |change| {
                 for key in controller.cache().apply(&of, change) {
                     controller.queue.add(key, queue::SPEC);

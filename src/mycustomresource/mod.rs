@@ -21,13 +21,12 @@ use operator_kit::{
     ObjectKey,
     client::Clients,
     listwatch::{
-        self, Change, Scope, Source, Watched, is_stale,
+        self, Change, Scope, Source, Watched,
         synced::{Listing, Synced},
     },
     lock, meta,
     pace::Pace,
     queue::{self, Queue, Trigger},
-    requests,
     runner::{Controller, Next},
     statuses::{self, Applied},
     telemetry::{metrics::Metrics, spans},
@@ -155,18 +154,16 @@ impl Controller for MyCustomResourceController {
         let mut watches = Vec::new();
         for scope in &self.scopes {
             let (reader, env) = (&self.clients.read, &self.env);
-            let path = requests::collection::<MyCustomResource>(scope);
-            let what = "mycustomresources.poc.test.domain";
-            let resources = Source { what, path, labels: None, metadata_only: false, is_stale };
-            let (controller, watched, listing) = (self.clone(), scope.clone(), self.synced.watch(what, scope));
+            let resources = Source::new::<MyCustomResource>("mycustomresources.poc.test.domain", scope);
+            let listing = self.synced.watch(resources.what, scope);
+            let (controller, watched) = (self.clone(), scope.clone());
             let pods = self.synced.watch(PODS, scope);
             pods.not_started();
             let pod_listing = pods.clone();
             let sink = move |change| controller.resource_changed(&watched, change, &pods);
             watches.push(listwatch::run(reader.clone(), resources, env.clone(), listing, sink).boxed());
 
-            let path = requests::collection::<Pod>(scope);
-            let pods = Source { what: PODS, path, labels: None, metadata_only: true, is_stale };
+            let pods = Source { metadata_only: true, ..Source::new::<Pod>(PODS, scope) };
             let (controller, watched, mut needs_pods) = (self.clone(), scope.clone(), self.needs_pods.subscribe());
             let sink = move |change| controller.pod_changed(&watched, change);
             let watch = listwatch::run(reader.clone(), pods, env.clone(), pod_listing, sink);

@@ -27,7 +27,6 @@ use operator_kit::{
     lock,
     meta::Uid,
     queue::{self, Queue},
-    requests,
     telemetry::metrics::Metrics,
 };
 
@@ -100,18 +99,15 @@ impl Context {
 
     /// The watch of PodSets.
     pub fn set_source(&self, scope: &Scope) -> Source {
-        let path = requests::collection::<PodSet>(scope);
-        let what = "podsets.app.example.com";
         let is_stale = self.rules.cache.is_stale;
-        Source { what, path, labels: None, metadata_only: false, is_stale }
+        Source { is_stale, ..Source::new::<PodSet>("podsets.app.example.com", scope) }
     }
 
     /// The watch of the pods of PodSets, by their label.
     pub fn pod_source(&self, scope: &Scope) -> Source {
-        let path = requests::collection::<PodResource>(scope);
         let labels = Some(api::WATCHED_PODS.to_owned());
         let is_stale = self.rules.cache.is_stale;
-        Source { what: "pods", path, labels, metadata_only: false, is_stale }
+        Source { labels, is_stale, ..Source::new::<PodResource>("pods", scope) }
     }
 
     /// Changes the cache of pods, and queues every affected set, except the one that is being reconciled.

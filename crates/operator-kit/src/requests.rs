@@ -10,18 +10,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::ObjectKey;
-use crate::{OPERATOR, object_key::Scope};
+use crate::OPERATOR;
 
 /// A request, if it could be built.
 pub type Built = Result<Request<Vec<u8>>, request::Error>;
 
 /// Requests an answer with the metadata alone. Errors come as a normal Status.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-
-/// The path of the collection of a kind, in one namespace or in all.
-pub fn collection<K: Resource<DynamicType = ()>>(scope: &Scope) -> String {
-    K::url_path(&(), scope.as_deref())
-}
 
 fn object<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> String {
     format!("{}/{}", K::url_path(&(), Some(&key.namespace)), key.name)

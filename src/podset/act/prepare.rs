@@ -250,11 +250,8 @@ async fn make_newest(batch: Batch<'_>, key: &ObjectKey, is_orphan: bool) -> Resu
 /// The ControllerRevisions of the set, without their content.
 async fn history(Batch { context, set, .. }: Batch<'_>) -> Result<Vec<Stored<IgnoredAny>>, String> {
     let source = Source {
-        what: "controllerrevisions.apps",
-        path: requests::collection::<ControllerRevision>(&Some(set.key.namespace.clone())),
         labels: Some(format!("{}={}", api::LABEL_APP, set.key.name)),
-        metadata_only: false,
-        is_stale: context.rules.cache.is_stale,
+        ..Source::new::<ControllerRevision>("controllerrevisions.apps", &Some(set.key.namespace.clone()))
     };
     let is_own = |found: &Stored<IgnoredAny>| is_owned(&found.metadata, &set.uid);
     let (stored, _) = listwatch::list(&context.clients.read, &source, is_own).await.map_err(|error| in_full(&error))?;

@@ -1,5 +1,9 @@
 //! The sources that can be watched, and the changes that a watch returns.
 
+use kube::Resource;
+
+use crate::object_key::Scope;
+
 /// A change from a list or a watch.
 #[derive(Clone, Debug)]
 pub enum Change<T> {
@@ -31,6 +35,14 @@ pub struct Source {
     pub metadata_only: bool,
     /// Whether an event with this resourceVersion is older than the last one and is dropped.
     pub is_stale: fn(version: u64, heard: u64) -> bool,
+}
+
+impl Source {
+    /// All objects of a kind in this scope. `what` is their name in logs.
+    pub fn new<K: Resource<DynamicType = ()>>(what: &'static str, scope: &Scope) -> Self {
+        let path = K::url_path(&(), scope.as_deref());
+        Source { what, path, labels: None, metadata_only: false, is_stale }
+    }
 }
 
 /// The resourceVersions in a watch only rise, so an event with a lower one is a replay.
