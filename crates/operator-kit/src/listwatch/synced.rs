@@ -10,8 +10,10 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::object_key::Scope;
-use crate::{lock, object_key::ObjectKey};
+use crate::{
+    lock,
+    object_key::{ObjectKey, Scope},
+};
 
 /// Becomes true once at least one scope has listed completely, and each other one has too or has failed. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -25,30 +27,23 @@ struct Shared {
     synced: watch::Sender<bool>,
 }
 
-/// The watches of a scope.
-#[derive(Debug, Default)]
-struct Watches(BTreeMap<&'static str, State>);
+/// The watches of a scope, by what they watch.
+type Watches = BTreeMap<&'static str, State>;
 
 #[derive(Debug, Eq, PartialEq)]
 enum State {
     /// It has not begun.
     NotStarted,
-    /// It is registered. The text for `/readyz`.
-    Waits(String),
+    /// It has not listed yet.
+    Waits,
     /// Why the last list failed.
     Failed(String),
     /// The cache holds a list.
     Listed,
 }
 
-impl Watches {
-    fn are_listed(&self) -> bool {
-        self.0.values().all(|state| *state == State::Listed)
-    }
-
-    fn have_failed(&self) -> bool {
-        self.0.values().any(|state| matches!(state, State::Failed(_)))
-    }
+fn are_listed(watches: &Watches) -> bool {
+    watches.values().all(|state| *state == State::Listed)
 }
 
 impl Synced {
@@ -56,7 +51,7 @@ impl Synced {
     /// registered before the first of them begins.
     pub fn watch(&self, what: &'static str, scope: &Scope) -> Listing {
         let listing = Listing { synced: self.clone(), what, scope: scope.clone() };
-        listing.set(State::Waits(format!("waiting for the first list of {what}")));
+        listing.set(State::Waits);
         listing
     }
 
@@ -68,27 +63,23 @@ impl Synced {
     /// Whether all watches of the scope of this object have listed.
     pub fn covers(&self, key: &ObjectKey) -> bool {
         let scopes = lock(&self.shared.scopes);
-        [None, Some(key.namespace.clone())].iter().filter_map(|scope| scopes.get(scope)).all(Watches::are_listed)
+        [None, Some(key.namespace.clone())].iter().filter_map(|scope| scopes.get(scope)).all(are_listed)
     }
 
     /// `Ok`, or why watches have not listed yet.
     pub fn verdict(&self) -> Result<(), String> {
         let scopes = lock(&self.shared.scopes);
-        if !scopes.is_empty() && scopes.values().all(Watches::are_listed) {
+        if !scopes.is_empty() && scopes.values().all(are_listed) {
             return Ok(());
         }
         // Watches of several namespaces mostly fail for the same reason.
-        let states = scopes.values().flat_map(|watches| watches.0.values());
-        let reasons: BTreeSet<&str> = states
-            .filter_map(|state| match state {
-                State::Waits(why) | State::Failed(why) => Some(why.as_str()),
-                State::NotStarted | State::Listed => None,
-            })
-            .collect();
-        if reasons.is_empty() {
-            return Err("the watches have not begun yet".to_owned());
-        }
-        Err(reasons.into_iter().collect::<Vec<_>>().join("; "))
+        let reasons = scopes.values().flatten().filter_map(|(what, state)| match state {
+            State::Waits => Some(format!("waiting for the first list of {what}")),
+            State::Failed(why) => Some(why.clone()),
+            State::NotStarted | State::Listed => None,
+        });
+        let reasons = Vec::from_iter(reasons.collect::<BTreeSet<_>>()).join("; ");
+        Err(if reasons.is_empty() { "the watches have not begun yet".to_owned() } else { reasons })
     }
 }
 
@@ -120,14 +111,15 @@ impl Listing {
     fn set(&self, state: State) {
         let Shared { scopes, synced, .. } = &*self.synced.shared;
         let mut scopes = lock(scopes);
-        let watches = &mut scopes.entry(self.scope.clone()).or_default().0;
+        let watches = scopes.entry(self.scope.clone()).or_default();
         if watches.get(self.what) == Some(&State::Listed) {
             return;
         }
         let is_listed = state == State::Listed;
         watches.insert(self.what, state);
-        let is_synced = scopes.values().any(Watches::are_listed)
-            && scopes.values().all(|watches| watches.are_listed() || watches.have_failed());
+        let has_failed = |watches: &Watches| watches.values().any(|state| matches!(state, State::Failed(_)));
+        let is_synced = scopes.values().any(are_listed)
+            && scopes.values().all(|watches| are_listed(watches) || has_failed(watches));
         // Once synced, it stays so.
         synced.send_if_modified(|synced| {
             let was_synced = std::mem::replace(synced, *synced || is_synced);
