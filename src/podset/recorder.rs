@@ -113,8 +113,8 @@ impl Recorder {
     }
 
     async fn send(&self, queued: QueuedEvent) {
-        let slot = self.slots.acquire(&queued.key.namespace).await;
-        if slot.is_some() && !self.stop_sending.is_cancelled() {
+        let _slot = self.slots.acquire(&queued.key.namespace).await;
+        if !self.stop_sending.is_cancelled() {
             // On the heap, so that a waiting event holds no room for its request.
             Box::pin(self.send_now(queued)).await;
         }

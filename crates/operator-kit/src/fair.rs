@@ -46,8 +46,8 @@ pub enum Lane {
 /// Items that wait for a place.
 #[derive(Debug)]
 pub struct FairQueue<T> {
-    /// The number of places.
-    places: usize,
+    /// The number of places. Nothing is served while it is 0.
+    pub places: usize,
     /// How many of them are held.
     held: usize,
     /// The namespaces that hold a place or wait for one.
@@ -60,62 +60,55 @@ pub struct FairQueue<T> {
 #[derive(Debug)]
 struct Share<T> {
     held: usize,
-    first: VecDeque<T>,
-    waiting: VecDeque<T>,
-    repetitions: VecDeque<T>,
+    /// By [`Lane`].
+    lanes: [VecDeque<T>; 3],
     /// How many ordinary items were served since the last repetition, or since one began to wait.
     ahead: usize,
 }
 
-impl<T> Default for Share<T> {
-    fn default() -> Self {
-        Share { held: 0, first: VecDeque::new(), waiting: VecDeque::new(), repetitions: VecDeque::new(), ahead: 0 }
-    }
-}
-
 impl<T> Share<T> {
+    fn new() -> Self {
+        Share { held: 0, lanes: Default::default(), ahead: 0 }
+    }
+
     fn waits(&self) -> bool {
-        [&self.first, &self.waiting, &self.repetitions].iter().any(|items| !items.is_empty())
+        self.lanes.iter().any(|items| !items.is_empty())
     }
 
     fn pop(&mut self) -> Option<T> {
-        if let Some(first) = self.first.pop_front() {
-            return Some(first);
+        let [first, ordinary, repetitions] = &mut self.lanes;
+        if let Some(item) = first.pop_front() {
+            return Some(item);
         }
-        let repetition_waits = !self.repetitions.is_empty();
-        if self.waiting.is_empty() || (repetition_waits && self.ahead >= AHEAD_OF_REPETITION) {
+        let repetition_waits = !repetitions.is_empty();
+        if ordinary.is_empty() || (repetition_waits && self.ahead >= AHEAD_OF_REPETITION) {
             self.ahead = 0;
-            return self.repetitions.pop_front();
+            return repetitions.pop_front();
         }
         self.ahead += usize::from(repetition_waits);
-        self.waiting.pop_front()
+        ordinary.pop_front()
     }
 }
 
 impl<T> Default for FairQueue<T> {
     fn default() -> Self {
-        FairQueue { places: 0, held: 0, shares: HashMap::new(), turns: VecDeque::new() }
+        FairQueue::new(0)
     }
 }
 
 impl<T> FairQueue<T> {
-    /// Sets the number of places. Nothing is served while it is 0.
-    pub fn set_places(&mut self, places: usize) {
-        self.places = places;
+    /// An empty queue with so many places.
+    pub fn new(places: usize) -> Self {
+        FairQueue { places, held: 0, shares: HashMap::new(), turns: VecDeque::new() }
     }
 
     /// Adds an item of this namespace.
     pub fn push(&mut self, namespace: &Arc<str>, item: T, lane: Lane) {
-        let share = self.shares.entry(namespace.clone()).or_default();
+        let share = self.shares.entry(namespace.clone()).or_insert_with(Share::new);
         if !share.waits() {
             self.turns.push_back(namespace.clone());
         }
-        let line = match lane {
-            Lane::First => &mut share.first,
-            Lane::Ordinary => &mut share.waiting,
-            Lane::Repetition => &mut share.repetitions,
-        };
-        line.push_back(item);
+        share.lanes[lane as usize].push_back(item);
     }
 
     /// Makes a waiting repetition an ordinary item of its namespace.
@@ -124,10 +117,11 @@ impl<T> FairQueue<T> {
         T: PartialEq,
     {
         let Some(share) = self.shares.get_mut(namespace) else { return };
-        if let Some(index) = share.repetitions.iter().position(|repetition| repetition == item) {
-            share.waiting.extend(share.repetitions.remove(index));
+        let [_, ordinary, repetitions] = &mut share.lanes;
+        if let Some(index) = repetitions.iter().position(|repetition| repetition == item) {
+            ordinary.extend(repetitions.remove(index));
         }
-        if share.repetitions.is_empty() {
+        if repetitions.is_empty() {
             share.ahead = 0;
         }
     }
@@ -137,7 +131,8 @@ impl<T> FairQueue<T> {
         let stays_free = self.places.checked_sub(self.held + 1)?;
         // Items of the first lane take little time, so a namespace may take more places for them.
         let may_have = |share: &Share<T>| {
-            is_fair(share.held, 1, stays_free) || (!share.first.is_empty() && stays_free >= self.places.div_ceil(8))
+            is_fair(share.held, 1, stays_free)
+                || (!share.lanes[Lane::First as usize].is_empty() && stays_free >= self.places.div_ceil(8))
         };
         let has_room = |namespace: &Arc<str>| self.shares.get(namespace).is_some_and(may_have);
         let turn = self.turns.iter().position(has_room)?;
@@ -161,7 +156,7 @@ impl<T> FairQueue<T> {
         if !is_fair(held, places, stays_free) {
             return None;
         }
-        self.shares.entry(namespace.clone()).or_default().held += places;
+        self.shares.entry(namespace.clone()).or_insert_with(Share::new).held += places;
         self.held += places;
         Some(places)
     }
@@ -192,17 +187,19 @@ pub struct Permit {
 impl FairSemaphore {
     /// A semaphore with so many places.
     pub fn new(places: usize) -> Self {
-        let mut queue = FairQueue::default();
-        queue.set_places(places);
-        FairSemaphore(Arc::new(Mutex::new(queue)))
+        FairSemaphore(Arc::new(Mutex::new(FairQueue::new(places))))
     }
 
-    /// Waits for a permit for this namespace. The semaphore never closes, so `None` does not happen.
-    pub async fn acquire(&self, namespace: &Arc<str>) -> Option<Permit> {
+    /// Waits for a permit for this namespace.
+    pub async fn acquire(&self, namespace: &Arc<str>) -> Permit {
         let (sender, permit) = oneshot::channel();
         lock(&self.0).push(namespace, sender, Lane::Ordinary);
         self.hand_out();
-        permit.await.ok()
+        match permit.await {
+            Ok(permit) => permit,
+            // The sender waits in this semaphore, so it outlives the call.
+            Err(_) => std::future::pending().await,
+        }
     }
 
     /// Takes so many places for this namespace, as [`FairQueue::take`], without waiting.
@@ -245,8 +242,7 @@ mod tests {
 
     /// A queue with so many places; `waiting` are namespaces, each with so many items.
     fn queue(places: usize, waiting: &[(&str, usize)]) -> FairQueue<usize> {
-        let mut queue = FairQueue::default();
-        queue.set_places(places);
+        let mut queue = FairQueue::new(places);
         for (namespace, items) in waiting {
             (0..*items).for_each(|item| queue.push(&Arc::from(*namespace), item, Lane::Ordinary));
         }
@@ -335,17 +331,17 @@ mod tests {
             let (semaphore, namespace) = (semaphore.clone(), Arc::from(namespace));
             task::spawn(async move { semaphore.acquire(&namespace).await })
         };
-        let mut held: Vec<Permit> = (0..3).map(|_| assert_ready!(acquire("busy").poll()).unwrap()).collect();
+        let mut held: Vec<Permit> = (0..3).map(|_| assert_ready!(acquire("busy").poll())).collect();
         let mut waiting: Vec<_> = (0..3).map(|_| acquire("busy")).collect();
         for waiter in &mut waiting {
             assert_pending!(waiter.poll());
         }
-        let other = assert_ready!(acquire("other").poll()).unwrap();
+        let other = assert_ready!(acquire("other").poll());
         drop(waiting.remove(0));
         held.pop();
         assert_pending!(waiting[0].poll(), "it would leave no permit free");
         drop(other);
-        held.push(assert_ready!(waiting[0].poll()).unwrap());
+        held.push(assert_ready!(waiting[0].poll()));
         assert_pending!(waiting[1].poll());
     }
 
@@ -353,7 +349,7 @@ mod tests {
     fn a_permit_of_a_dropped_waiter_is_passed_on() {
         let semaphore = FairSemaphore::new(1);
         let acquire = || task::spawn(async { semaphore.acquire(&"a".into()).await });
-        let held = assert_ready!(acquire().poll()).unwrap();
+        let held = assert_ready!(acquire().poll());
         let (mut gone, mut goes, mut stays) = (acquire(), acquire(), acquire());
         for waiter in [&mut gone, &mut goes, &mut stays] {
             assert_pending!(waiter.poll());
@@ -362,7 +358,7 @@ mod tests {
         drop(held);
         // The permit was given to this waiter, which never polled again.
         drop(goes);
-        assert_ready!(stays.poll()).unwrap();
+        assert_ready!(stays.poll());
         assert!(lock(&semaphore.0).shares.is_empty());
     }
 

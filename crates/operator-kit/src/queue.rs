@@ -70,9 +70,7 @@ pub struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether it takes keys.
-    is_open: bool,
-    /// Keys that wait and are not being reconciled.
+    /// Keys that wait and are not being reconciled. A closed queue has no places.
     ready: FairQueue<ObjectKey>,
     /// The triggers of the keys that wait, and since when.
     triggers: HashMap<ObjectKey, (Trigger, Timestamp)>,
@@ -106,9 +104,7 @@ impl Queue {
 
     /// Opens the queue: at most `places` keys are handed out at the same time. List the objects after this, and add them.
     pub fn open(&self, places: usize) {
-        let mut state = lock(&self.state);
-        state.ready.set_places(places);
-        state.is_open = true;
+        lock(&self.state).ready.places = places;
     }
 
     /// Queues a key, unless it is queued already. A key that is queued because it failed no longer waits behind the others of its
@@ -166,7 +162,7 @@ impl Queue {
 impl State {
     /// `since`: the time from which it waits.
     fn add(&mut self, key: ObjectKey, trigger: Trigger, since: Timestamp, metrics: &QueueMetrics) {
-        if !self.is_open {
+        if self.ready.places == 0 {
             return;
         }
         if let Some((waiting, _)) = self.triggers.get_mut(&key) {
@@ -227,11 +223,11 @@ impl State {
 
     /// Queues the keys whose alarm is due. They wait since the alarm. Returns the time of the next alarm.
     fn ring(&mut self, now: Timestamp, metrics: &QueueMetrics) -> Option<Timestamp> {
-        while self.alarms.first().is_some_and(|(when, _)| *when <= now) {
-            if let Some((when, key)) = self.alarms.pop_first() {
-                let trigger = self.alarm_of.remove(&key).map_or(ALARM, |alarm| alarm.trigger);
-                self.add(key, trigger, when, metrics);
-            }
+        while self.alarms.first().is_some_and(|(when, _)| *when <= now)
+            && let Some((when, key)) = self.alarms.pop_first()
+        {
+            let trigger = self.alarm_of.remove(&key).map_or(ALARM, |alarm| alarm.trigger);
+            self.add(key, trigger, when, metrics);
         }
         self.alarms.first().map(|(when, _)| *when)
     }
@@ -253,10 +249,9 @@ impl State {
             self.ready.give_back(&key.namespace, 1);
             news = ended.news.map(|trigger| (quiet_until, trigger));
         }
-        match alarm.into_iter().chain(news).min_by_key(|(when, _)| *when) {
+        if let Some((when, trigger)) = alarm.into_iter().chain(news).min_by_key(|(when, _)| *when) {
             // An alarm that was due before the reconcile ended has not waited meanwhile.
-            Some((when, trigger)) => self.set_alarm(key.clone(), Alarm { when: when.max(now), trigger, quiet_until }),
-            None => self.clear_alarm(key),
+            self.set_alarm(key.clone(), Alarm { when: when.max(now), trigger, quiet_until });
         }
         if let Some((trigger, _)) = self.triggers.get(key) {
             self.line_up(key.clone(), trigger);

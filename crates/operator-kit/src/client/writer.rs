@@ -88,9 +88,7 @@ impl Writer {
         namespace: &Arc<str>,
         build: impl FnOnce() -> Result<Request<Vec<u8>>, request::Error>,
     ) -> Answer {
-        let Some(_slot) = self.slots.acquire(namespace).await else {
-            return Answer::NotLeading;
-        };
+        let _slot = self.slots.acquire(namespace).await;
         let request = match build() {
             Ok(request) => request,
             Err(error) => {
