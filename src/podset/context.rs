@@ -86,7 +86,7 @@ impl Context {
             others: Others::new(installation, &metrics),
             observed: Arc::new(Mutex::new(Caches::new(rules.cache))),
             default_spec: pod::default_spec(&default_image),
-            templates: FairSemaphore::new(budget::TOTAL as usize),
+            templates: FairSemaphore::new(budget::TOTAL),
             busy: FairSemaphore::new(u32::MAX as usize),
             states: Mutex::default(),
             env,

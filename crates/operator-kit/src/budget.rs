@@ -1,4 +1,4 @@
-//! A budget for large answers: only a few large bodies are in memory at a time. Small bodies never wait.
+//! A budget for large answers: only two large bodies are in memory at a time. Small bodies never wait.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The bytes of one budget.
-pub const TOTAL: u32 = 8 << 20;
-
 /// A body of at most this many bytes takes nothing from the budget.
 pub const SMALL: usize = 64 << 10;
 
 /// The bytes that a large body reserves, because its size is not known in advance. Lists keep their pages below this size.
 pub const LARGE: usize = 4 << 20;
+
+/// The bytes of one budget.
+pub const TOTAL: usize = 2 * LARGE;
 
 /// A budget for bodies.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct Budget(Arc<Semaphore>);
 
 impl Default for Budget {
     fn default() -> Self {
-        Budget(Arc::new(Semaphore::new(usize::try_from(TOTAL).unwrap_or(Semaphore::MAX_PERMITS))))
+        Budget(Arc::new(Semaphore::new(TOTAL / LARGE)))
     }
 }
 
@@ -42,7 +42,7 @@ impl Budget {
             let Ok(data) = frame?.into_data() else { continue };
             if permit.is_none() && bytes.len() + data.len() > SMALL {
                 // The semaphore is never closed.
-                permit = self.0.clone().acquire_many_owned(u32::try_from(LARGE).unwrap_or(TOTAL)).await.ok();
+                permit = self.0.clone().acquire_owned().await.ok();
                 // Reserve all of it: a growing buffer would be copied, with both copies in memory.
                 bytes.reserve(LARGE);
             }
