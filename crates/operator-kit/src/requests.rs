@@ -5,7 +5,7 @@ use http::{
     Request,
     header::{ACCEPT, CONTENT_TYPE},
 };
-use kube::{Resource, core::request};
+use kube::{Resource, api::Preconditions, core::request};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -50,13 +50,9 @@ fn post<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Serializ
 
 /// Deletes the object of this name, if it has this UID and this resourceVersion.
 pub fn delete<K: Resource<DynamicType = ()>>(key: &ObjectKey, uid: Option<&str>, version: Option<u64>) -> Built {
-    let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
-    if let Some(uid) = uid {
-        options["preconditions"]["uid"] = uid.into();
-    }
-    if let Some(version) = version {
-        options["preconditions"]["resourceVersion"] = version.to_string().into();
-    }
+    let (uid, resource_version) = (uid.map(str::to_owned), version.map(|version| version.to_string()));
+    let preconditions = Preconditions { uid, resource_version };
+    let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions });
     with_body(Request::delete(object::<K>(key)), "application/json", &options)
 }
 
