@@ -22,19 +22,12 @@ const DELAY: SignedDuration = SignedDuration::from_secs(4);
 /// The pace of one object's status.
 #[derive(Clone, Debug)]
 pub struct Pace {
-    last: Option<Last>,
+    /// When the status was last written, successfully or not, and the generation that it answers.
+    last: Option<(Timestamp, Option<i64>)>,
     /// Since when the stored status is known to be wrong.
     wrong_since: Option<Timestamp>,
     bucket: TokenBucket,
     failures: Failures,
-}
-
-/// The last write of the status, successful or not.
-#[derive(Clone, Copy, Debug)]
-struct Last {
-    at: Timestamp,
-    /// The generation that the status answers.
-    generation: Option<i64>,
 }
 
 impl Default for Pace {
@@ -53,11 +46,11 @@ impl Pace {
     /// When a new status that answers `generation` is due; `None`: now. `is_awaited`: users wait for this change, for example of Ready.
     pub fn due(&mut self, generation: Option<i64>, is_awaited: bool, now: Timestamp) -> Option<Timestamp> {
         let since = *self.wrong_since.get_or_insert(now);
-        let last = self.last.filter(|last| last.generation == generation)?;
+        let (last, _) = self.last.filter(|(_, answered)| *answered == generation)?;
         let due = match self.failures.wait() {
-            Some(wait) => last.at + wait,
+            Some(wait) => last + wait,
             None if is_awaited => self.bucket.next_token(now),
-            None => (since + DELAY).max(last.at + PERIOD),
+            None => (since + DELAY).max(last + PERIOD),
         };
         (now < due).then_some(due)
     }
@@ -69,21 +62,21 @@ impl Pace {
 
     /// When the status was last written, successfully or not.
     pub fn last_write(&self) -> Option<Timestamp> {
-        self.last.map(|last| last.at)
+        self.last.map(|(at, _)| at)
     }
 
     /// A status was written, or turned out to be outdated. The answer to a new spec takes no token.
     pub fn written(&mut self, generation: Option<i64>, at: Timestamp) {
-        if self.last.is_some_and(|last| last.generation == generation) {
+        if self.last.is_some_and(|(_, answered)| answered == generation) {
             self.bucket.take(at);
         }
-        self.last = Some(Last { at, generation });
+        self.last = Some((at, generation));
         self.up_to_date();
     }
 
     /// A status may not have been written, because of this error. Returns how long to wait, and whether the error is new.
     pub fn failed(&mut self, generation: Option<i64>, error: &str, at: Timestamp) -> (SignedDuration, bool) {
-        self.last = Some(Last { at, generation });
+        self.last = Some((at, generation));
         self.failures.note(error, BACKOFF)
     }
 
