@@ -173,7 +173,7 @@ impl Controller for TallyController {
         let (uid, retry) = (Uid::from(tally.metadata.uid.clone()), SignedDuration::from_secs(5));
         match statuses::apply::<Tally, Known>(&self.clients, key, &uid, Some(tally.version()), &new).await {
             Applied::Written(stored) => {
-                self.cache().upsert(*stored);
+                self.cache().upsert(stored);
                 info!(tally = %key, words = new.words, "counted the words");
                 Next::Resync
             }

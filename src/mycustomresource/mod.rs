@@ -118,12 +118,12 @@ impl MyCustomResourceController {
         match applied {
             Applied::Written(stored) => {
                 lock(&self.index).pace(resource).into_iter().for_each(|pace| pace.written(generation, now));
-                self.answered(resource, Some(*stored));
+                self.answered(resource, Some(stored));
                 info!(resource = %key, friend = friend.as_deref(), "{}", if new.healthy { "friend found" } else { "friend missing" });
                 Next::Resync
             }
             Applied::Outdated(found) => {
-                self.answered(resource, found.map(|found| *found));
+                self.answered(resource, found);
                 Next::At(now + statuses::OUTDATED_RETRY)
             }
             Applied::Failed(error) => {

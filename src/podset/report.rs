@@ -304,12 +304,12 @@ async fn write_status(
             state.reports.kept.extend(kept);
             conditions::share_pod_names(&new, &mut stored.status);
             state.reports.pace.written(generation, at);
-            context.set_answered(set, Some(*stored));
+            context.set_answered(set, Some(stored));
             Ok(again)
         }
         Applied::Outdated(found) => {
             state.reports.pace.written(generation, at);
-            context.set_answered(set, found.map(|found| *found));
+            context.set_answered(set, found);
             Ok(Some(context.env.now()))
         }
         Applied::Failed(error) => {

@@ -41,12 +41,12 @@ pub fn condition(
 }
 
 /// Whether both have the same conditions of these types, in any order. Others may have added conditions, or an observedGeneration to ours.
-pub fn are_same(stored: &[Condition], new: &[Condition], types: &[&str]) -> bool {
-    fn facts<'a>(conditions: &'a [Condition], type_: &str) -> Option<(&'a str, &'a str, &'a str, &'a Time)> {
-        let Condition { last_transition_time, message, observed_generation: _, reason, status, type_: _ } =
+pub fn are_same<'a>(stored: &'a [Condition], new: &'a [Condition], types: &[&str]) -> bool {
+    let facts = |conditions: &'a [Condition], type_: &str| {
+        let Condition { last_transition_time, message, reason, status, .. } =
             conditions.iter().find(|condition| condition.type_ == type_)?;
         Some((status, reason, message, last_transition_time))
-    }
+    };
     types.iter().all(|type_| facts(stored, type_) == facts(new, type_))
 }
 
@@ -63,9 +63,9 @@ pub fn stored<S: DeserializeOwned + Default>(mut status: Value) -> S {
 #[derive(Debug)]
 pub enum Applied<W> {
     /// It is stored; the object with it.
-    Written(Box<W>),
+    Written(W),
     /// The object has changed in the meantime; its current state, or `None` if it is gone.
-    Outdated(Option<Box<W>>),
+    Outdated(Option<W>),
     /// It was rejected or got no answer; the reason.
     Failed(String),
     /// This process does not lead.
@@ -93,13 +93,13 @@ where
     let build = || requests::apply_status::<K>(key, uid, version, status);
     match clients.write.send(&key.namespace, build).await {
         Answer::Done(body) => match serde_json::from_slice(&body).and_then(with_version) {
-            Ok(object) => Applied::Written(Box::new(object)),
+            Ok(object) => Applied::Written(object),
             Err(error) => Applied::Failed(in_full(&error)),
         },
         Answer::Rejected(status) if matches!(status.code, 404 | 409) => match clients.read.get::<K, W>(key).await {
             // The object has not changed, so the reason is another one: a webhook rejects its status, or its kind has none.
             Ok(Some(found)) if Some(found.version()) == version => Applied::Failed(in_words(&status)),
-            Ok(found) => Applied::Outdated(found.map(Box::new)),
+            Ok(found) => Applied::Outdated(found),
             Err(error) => Applied::Failed(error),
         },
         Answer::Rejected(status) => Applied::Failed(in_words(&status)),
