@@ -77,13 +77,15 @@ pub enum Next {
 }
 
 impl Next {
-    /// The outcome of a reconcile that returned this at `now`.
-    fn outcome(self, now: Timestamp) -> Outcome {
+    /// The outcome of a reconcile that returned this at `now`, and when and why the object is queued again.
+    fn outcome(self, now: Timestamp, resync: Timestamp) -> (Outcome, Option<(Timestamp, Trigger)>) {
         match self {
-            Next::Resync | Next::Never => Outcome::SUCCESS,
-            Next::At(when) if when <= now => Outcome::REQUEUE,
-            Next::At(_) | Next::Report(_) => Outcome::REQUEUE_AFTER,
-            Next::Retry(_) => Outcome::ERROR,
+            Next::Resync => (Outcome::SUCCESS, Some((resync, queue::RESYNC))),
+            Next::At(when) if when <= now => (Outcome::REQUEUE, Some((when, queue::ALARM))),
+            Next::At(when) => (Outcome::REQUEUE_AFTER, Some((when.min(resync), queue::ALARM))),
+            Next::Report(when) => (Outcome::REQUEUE_AFTER, Some((when, queue::REPORT))),
+            Next::Retry(when) => (Outcome::ERROR, Some((when.min(resync), queue::RETRY))),
+            Next::Never => (Outcome::SUCCESS, None),
         }
     }
 }
@@ -119,7 +121,7 @@ pub fn run<C: Controller>(controller: Arc<C>, context: Context) -> impl Future<O
     let pulse = Pulse::new(&context.health, format!("{name}-worker"), WORKER_LIMIT);
     let metrics = context.metrics.controller(name);
     metrics.set_max_concurrent(context.max_concurrent);
-    let worker = Worker { controller, context, pulse, metrics };
+    let worker = Arc::new(Worker { controller, context, pulse, metrics });
     async move {
         let mut background: JoinSet<()> = worker.controller.clone().background().into_iter().collect();
         tokio::select! {
@@ -131,10 +133,16 @@ pub fn run<C: Controller>(controller: Arc<C>, context: Context) -> impl Future<O
     }
 }
 
-fn pass_on_panic(end: Result<(), JoinError>) {
-    if let Some(panic) = end.err().and_then(|error| error.try_into_panic().ok()) {
-        std::panic::resume_unwind(panic);
+/// Waits until all tasks have ended. Panics when one of them panics.
+async fn drain(running: &mut JoinSet<()>) {
+    while let Some(end) = running.join_next().await {
+        pass_on_panic(end);
     }
+}
+
+fn pass_on_panic(end: Result<(), JoinError>) {
+    // No task is cancelled while its set exists, so each error is a panic.
+    end.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
 }
 
 /// Takes keys from the queue and reconciles them.
@@ -146,7 +154,7 @@ struct Worker<C> {
 }
 
 impl<C: Controller> Worker<C> {
-    async fn run(&self) {
+    async fn run(self: &Arc<Self>) {
         let Context { leadership, stop, .. } = &self.context;
         let name = self.controller.name();
         let mut synced = self.controller.synced().subscribe();
@@ -165,13 +173,10 @@ impl<C: Controller> Worker<C> {
     }
 
     /// Works for one term, and then finishes the work that has begun.
-    async fn serve(&self, term: Term) {
+    async fn serve(self: &Arc<Self>, term: Term) {
         self.controller.begin_term();
         // Open before listing the keys, so that an object that a watch adds in between is not lost.
         self.controller.queue().open(self.context.max_concurrent);
-        for key in self.controller.keys() {
-            self.controller.queue().add(key, queue::TERM);
-        }
         let mut running = JoinSet::new();
         self.work(term, &mut running).await;
         // If only the term ends, not the process, running reconciles have no time limit, so that what they have learned is kept. The writer
@@ -196,10 +201,12 @@ impl<C: Controller> Worker<C> {
         );
     }
 
-    async fn work(&self, term: Term, running: &mut JoinSet<()>) {
-        let Context { env, leadership, stop, .. } = &self.context;
+    async fn work(self: &Arc<Self>, term: Term, running: &mut JoinSet<()>) {
+        let Context { leadership, stop, .. } = &self.context;
         let (queue, synced) = (self.controller.queue(), self.controller.synced());
         let mut listed = synced.subscribe();
+        // All known keys are queued at first, and when a further scope has listed.
+        listed.mark_changed();
         loop {
             self.pulse.beat();
             tokio::select! {
@@ -218,12 +225,33 @@ impl<C: Controller> Worker<C> {
                         queue.done(&key, None);
                         continue;
                     }
-                    let (controller, metrics) = (self.controller.clone(), self.metrics.clone());
-                    running.spawn(reconcile(controller, env.clone(), metrics, key, trigger));
+                    running.spawn(self.clone().reconcile(key, trigger));
                 }
                 () = self.pulse.rest() => {}
             }
         }
+    }
+
+    async fn reconcile(self: Arc<Self>, key: ObjectKey, trigger: Trigger) {
+        let Worker { controller, context: Context { env, .. }, metrics, .. } = &*self;
+        let span = span(controller.name(), &key, trigger);
+        let reconciling = metrics.reconciling();
+        let next = async {
+            debug!(controller = controller.name(), object = %key, trigger, "reconciling");
+            controller.reconcile(&key, trigger).await
+        };
+        let next = next.instrument(span.clone()).await;
+        let now = env.now();
+        let (outcome, wake) = next.outcome(now, now + env.jittered(RESYNC, 0.2));
+        span.in_scope(|| {
+            spans::record("outcome", outcome.0);
+            if outcome == Outcome::ERROR {
+                // The SDK keeps the status that sorts last, so an empty description does not replace an earlier one.
+                spans::failed("");
+            }
+        });
+        reconciling.ended(outcome, SpanRef::new(&span));
+        controller.queue().done(&key, wake);
     }
 }
 
@@ -245,48 +273,6 @@ fn span(controller: &'static str, key: &ObjectKey, trigger: Trigger) -> Span {
         pods.created = Empty,
         pods.deleted = Empty,
     )
-}
-
-async fn reconcile<C: Controller>(
-    controller: Arc<C>,
-    env: Env,
-    metrics: ControllerMetrics,
-    key: ObjectKey,
-    trigger: Trigger,
-) {
-    let span = span(controller.name(), &key, trigger);
-    let reconciling = metrics.reconciling();
-    let (next, now, outcome) = async {
-        debug!(controller = controller.name(), object = %key, trigger, "reconciling");
-        let next = controller.reconcile(&key, trigger).await;
-        let now = env.now();
-        let outcome = next.outcome(now);
-        spans::record("outcome", outcome.0);
-        if outcome == Outcome::ERROR {
-            // The SDK keeps the status that sorts last, so an empty description does not replace an earlier one.
-            spans::failed("");
-        }
-        (next, now, outcome)
-    }
-    .instrument(span.clone())
-    .await;
-    reconciling.ended(outcome, SpanRef::new(&span));
-    let resync = now + env.jittered(RESYNC, 0.2);
-    let wake = match next {
-        Next::Resync => Some((resync, queue::RESYNC)),
-        Next::Never => None,
-        Next::At(when) => Some((when.min(resync), queue::ALARM)),
-        Next::Report(when) => Some((when, queue::REPORT)),
-        Next::Retry(when) => Some((when.min(resync), queue::RETRY)),
-    };
-    controller.queue().done(&key, wake);
-}
-
-/// Waits until all tasks have ended. Panics when one of them panics.
-async fn drain(running: &mut JoinSet<()>) {
-    while let Some(end) = running.join_next().await {
-        pass_on_panic(end);
-    }
 }
 
 #[cfg(test)]

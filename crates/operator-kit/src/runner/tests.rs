@@ -220,7 +220,7 @@ fn the_next_step_determines_the_outcome() {
         (Next::Retry(later), Outcome::ERROR),
         (Next::Retry(now), Outcome::ERROR),
     ] {
-        assert_eq!(next.outcome(now), expected, "{next:?}");
+        assert_eq!(next.outcome(now, now).0, expected, "{next:?}");
     }
 }
 
