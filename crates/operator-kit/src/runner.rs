@@ -28,7 +28,7 @@ const RESYNC: SignedDuration = SignedDuration::from_mins(10);
 /// How long running reconciles, and their work in the background, may take to finish when the process ends.
 const DRAIN: Duration = Duration::from_secs(20);
 
-/// A worker counts as stuck when its loop has not turned for this time. A turn itself takes almost no time.
+/// A worker counts as stuck when it has not been polled for this time. A poll itself takes almost no time.
 const WORKER_LIMIT: SignedDuration = SignedDuration::from_secs(60);
 
 /// A controller; [`run`] runs it.
@@ -121,12 +121,12 @@ pub fn run<C: Controller>(controller: Arc<C>, context: Context) -> impl Future<O
     let pulse = Pulse::new(&context.health, format!("{name}-worker"), WORKER_LIMIT);
     let metrics = context.metrics.controller(name);
     metrics.set_max_concurrent(context.max_concurrent);
-    let worker = Arc::new(Worker { controller, context, pulse, metrics });
+    let worker = Arc::new(Worker { controller, context, metrics });
     async move {
         let mut background: JoinSet<()> = worker.controller.clone().background().into_iter().collect();
         tokio::select! {
             biased;
-            () = worker.run() => {}
+            () = pulse.during(worker.run()) => {}
             // If a background task panics, the controller ends. If it just ends, the controller goes on.
             () = drain(&mut background).then(|()| std::future::pending()) => {}
         }
@@ -149,26 +149,19 @@ fn pass_on_panic(end: Result<(), JoinError>) {
 struct Worker<C> {
     controller: Arc<C>,
     context: Context,
-    pulse: Arc<Pulse>,
     metrics: ControllerMetrics,
 }
 
 impl<C: Controller> Worker<C> {
     async fn run(self: &Arc<Self>) {
         let Context { leadership, stop, .. } = &self.context;
-        let name = self.controller.name();
         let mut synced = self.controller.synced().subscribe();
-        let synced = stop.run_until_cancelled(synced.wait_for(|synced| *synced));
-        if !matches!(self.pulse.during(synced).await, Some(Ok(_))) {
+        if stop.run_until_cancelled(synced.wait_for(|synced| *synced)).await.is_none() {
             return;
         }
-        info!(controller = name, objects = self.controller.keys().len(), "the caches are synced");
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                term = self.pulse.during(leadership.elected()) => self.serve(term).await,
-            }
+        info!(controller = self.controller.name(), objects = self.controller.keys().len(), "the caches are synced");
+        while let Some(term) = stop.run_until_cancelled(leadership.elected()).await {
+            self.serve(term).await;
         }
     }
 
@@ -191,7 +184,7 @@ impl<C: Controller> Worker<C> {
         };
         tokio::select! {
             biased;
-            () = self.pulse.during(ending) => return,
+            () = ending => return,
             () = overtime => {}
         }
         warn!(
@@ -208,7 +201,6 @@ impl<C: Controller> Worker<C> {
         // All known keys are queued at first, and when a further scope has listed.
         listed.mark_changed();
         loop {
-            self.pulse.beat();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
@@ -227,7 +219,6 @@ impl<C: Controller> Worker<C> {
                     }
                     running.spawn(self.clone().reconcile(key, trigger));
                 }
-                () = self.pulse.rest() => {}
             }
         }
     }
