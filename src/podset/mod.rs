@@ -21,7 +21,6 @@
 //! - **The state of a set** between two passes: [`set_state`].
 
 pub mod act;
-mod compact_time;
 pub mod conditions;
 mod context;
 pub mod count;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use crate::podset::{compact_time::CompactTime, revision::Revision};
+use crate::podset::revision::Revision;
 use operator_kit::{ObjectKey, meta::Uid};
 
 /// If the watch does not confirm a write within this time, the pod is read.
@@ -50,7 +50,7 @@ pub struct Pod {
     /// Phase.
     pub phase: Phase,
     /// Since when its condition Ready is True.
-    pub ready_since: Option<CompactTime>,
+    pub ready_since: Option<Timestamp>,
     /// The node that it is scheduled to.
     pub node: Option<Arc<str>>,
     /// Restarts of its containers, without init containers.
@@ -61,11 +61,11 @@ pub struct Pod {
     /// The exit code of a finished pod: of the container that failed last, or 0.
     pub exit_code: Option<i32>,
     /// When it was created.
-    pub created: CompactTime,
+    pub created: Timestamp,
     /// `status.startTime`: when the kubelet accepted it.
-    pub started: Option<CompactTime>,
+    pub started: Option<Timestamp>,
     /// When it finished, if its status says so.
-    pub finished: Option<CompactTime>,
+    pub finished: Option<Timestamp>,
     /// `controller.kubernetes.io/pod-deletion-cost`; lower goes first.
     pub deletion_cost: i32,
     /// How many replacements in a row led to it.
@@ -77,7 +77,7 @@ pub struct Pod {
     /// Whether its deletionTimestamp is set.
     pub is_terminating: bool,
     /// When its deletion was requested.
-    pub deleted: Option<CompactTime>,
+    pub deleted: Option<Timestamp>,
     /// The grace period of its deletion, in seconds.
     pub grace: u32,
     /// The reason of its condition DisruptionTarget: why it is about to be evicted or deleted.
@@ -108,28 +108,27 @@ pub struct Seen {
     /// Its last known state.
     pub pod: Arc<Pod>,
     /// We wrote it at this time, and the watch has not shown it since.
-    pub unconfirmed_since: Option<CompactTime>,
+    pub unconfirmed_since: Option<Timestamp>,
     /// When our delete was accepted. Events that show the pod alive are older and do not clear this. A later read clears it if it shows that
     /// the pod is not being deleted.
-    pub delete_answered: Option<CompactTime>,
+    pub delete_answered: Option<Timestamp>,
     /// When its label was last restored.
-    pub relabelled: Option<CompactTime>,
+    pub relabelled: Option<Timestamp>,
     /// The watch no longer shows it and did not show its deletion: the pod may be gone, or only its label.
     pub is_missing: bool,
     /// Our delete of this state was rejected. A newer state may be without the protection.
     pub delete_rejected: bool,
     /// When it finished, in steady time.
-    pub finished_since: Option<CompactTime>,
+    pub finished_since: Option<Timestamp>,
     /// When its deletion was requested, in steady time.
-    pub deleted_since: Option<CompactTime>,
+    pub deleted_since: Option<Timestamp>,
     /// When it became ready, in steady time: when this process saw it, or if it was ready before, when its node says.
-    pub seen_ready: Option<CompactTime>,
+    pub seen_ready: Option<Timestamp>,
 }
 
 impl Seen {
     /// A pod of which nothing else is known.
     pub fn new(pod: Arc<Pod>, now: Timestamp) -> Self {
-        let now = CompactTime::from(now);
         let finished_since = pod.is_finished().then(|| pod.finished.unwrap_or(now).min(now));
         let deleted_since = pod.is_terminating.then(|| pod.deleted.unwrap_or(now).min(now));
         let seen_ready = pod.ready_since.map(|at| at.min(now));
@@ -154,13 +153,13 @@ impl Seen {
         }
         // Our own clock dates what we see happen: the node's clock may be minutes off.
         if pod.is_finished() {
-            self.finished_since.get_or_insert(now.into());
+            self.finished_since.get_or_insert(now);
         }
         if pod.is_terminating {
-            self.deleted_since.get_or_insert(now.into());
+            self.deleted_since.get_or_insert(now);
         }
         if pod.ready_since != self.pod.ready_since {
-            self.seen_ready = pod.ready_since.map(|_| now.into());
+            self.seen_ready = pod.ready_since.map(|_| now);
         }
         let replacements = self.pod.replacements;
         self.pod = pod;
@@ -176,7 +175,7 @@ impl Seen {
 
     /// When its label may be restored again; `None`: it never was.
     pub fn relabel_at(&self) -> Option<Timestamp> {
-        self.relabelled.map(|at| Timestamp::from(at) + RELABEL_PAUSE)
+        self.relabelled.map(|at| at + RELABEL_PAUSE)
     }
 
     /// Marks the pod as missing: as of this version, the watch no longer shows it.
@@ -214,7 +213,7 @@ impl Seen {
 
     /// When its deletion was requested, in steady time.
     pub fn terminating_since(&self) -> Option<Timestamp> {
-        self.deleted_since.or(self.delete_answered).map(Timestamp::from)
+        self.deleted_since.or(self.delete_answered)
     }
 
     /// From when on it has outlived its grace period, if it is being deleted.
@@ -235,7 +234,7 @@ impl Seen {
     /// From when on it has been ready for so many seconds, if it is ready.
     pub fn ready_for(&self, seconds: u32) -> Option<Timestamp> {
         let since = self.seen_ready.filter(|_| self.is_ready())?;
-        Some(Timestamp::from(since) + SignedDuration::from_secs(seconds.into()))
+        Some(since + SignedDuration::from_secs(seconds.into()))
     }
 
     /// From when on only a read can tell whether it still exists; `None` while the watch shows it.
@@ -244,6 +243,6 @@ impl Seen {
             return Some(Timestamp::MIN);
         }
         let deleted = self.delete_answered.filter(|_| !self.pod.is_terminating);
-        Some(Timestamp::from(self.unconfirmed_since.or(deleted)?) + CONFIRM_WITHIN)
+        Some(self.unconfirmed_since.or(deleted)? + CONFIRM_WITHIN)
     }
 }

@@ -242,7 +242,7 @@ impl Pods {
         let uid = pod.uid.clone();
         self.upsert(pod, false, now);
         if let Some(seen) = self.index.get_mut(&uid) {
-            seen.unconfirmed_since = Some(now.into());
+            seen.unconfirmed_since = Some(now);
         }
     }
 
@@ -252,7 +252,7 @@ impl Pods {
             self.upsert(pod, false, now);
         }
         if let Some(seen) = self.index.get_mut(uid) {
-            seen.delete_answered.get_or_insert(now.into());
+            seen.delete_answered.get_or_insert(now);
         }
     }
 
@@ -272,9 +272,9 @@ impl Pods {
                 self.upsert(pod, false, now);
                 if let Some(seen) = self.index.get_mut(&uid) {
                     seen.is_missing &= !is_found;
-                    seen.unconfirmed_since = (!is_watched).then(|| now.into());
+                    seen.unconfirmed_since = (!is_watched).then_some(now);
                     // If it is not being deleted now, it never was, whatever was answered.
-                    seen.delete_answered = seen.delete_answered.filter(|_| seen.pod.is_terminating).map(|_| now.into());
+                    seen.delete_answered = seen.delete_answered.filter(|_| seen.pod.is_terminating);
                 }
             }
             Some(pod) => {
@@ -298,7 +298,7 @@ impl Pods {
         let uid = pod.uid.clone();
         self.upsert(pod, false, now);
         if let Some(seen) = self.index.get_mut(&uid) {
-            seen.relabelled = Some(now.into());
+            seen.relabelled = Some(now);
         }
     }
 

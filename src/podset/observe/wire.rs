@@ -12,7 +12,7 @@ use operator_kit::{
     text::{LONGEST, cut},
 };
 
-use crate::{api, podset::compact_time::CompactTime};
+use crate::api;
 
 /// What it costs to delete a pod, as its users see it.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -100,12 +100,10 @@ impl From<PodWire> for Pod {
         let is_finished = matches!(phase, Phase::Failed | Phase::Succeeded);
         let containers = || status.init_container_statuses.iter().chain(&status.container_statuses);
         let ready = status.conditions.iter().find(|condition| condition.kind == "Ready");
-        let turned = ready.and_then(|condition| condition.last_transition_time).map(CompactTime::from);
-        let ready_since = ready
-            .filter(|condition| condition.status == "True")
-            .map(|_| turned.unwrap_or_else(|| Timestamp::default().into()));
+        let turned = ready.and_then(|condition| condition.last_transition_time);
+        let ready_since = ready.filter(|condition| condition.status == "True").map(|_| turned.unwrap_or_default());
         let ends = status.container_statuses.iter().filter_map(|status| status.state.terminated.as_ref()?.finished_at);
-        let finished = ends.map(CompactTime::from).max().or(turned);
+        let finished = ends.max().or(turned);
         Pod {
             key: metadata.key(),
             version: metadata.version(),
@@ -118,8 +116,8 @@ impl From<PodWire> for Pod {
             waits_for: told(&status.conditions, "PodScheduled", "False", |condition| &condition.message)
                 .or_else(|| containers().find_map(trouble)),
             exit_code: exit_code(containers()).filter(|_| is_finished),
-            created: metadata.creation_timestamp.unwrap_or_default().into(),
-            started: status.start_time.map(CompactTime::from),
+            created: metadata.creation_timestamp.unwrap_or_default(),
+            started: status.start_time,
             finished: finished.filter(|_| is_finished),
             deletion_cost: number(&metadata, DELETION_COST),
             replacements: number(&metadata, api::ANNOTATION_REPLACEMENTS),
@@ -141,9 +139,9 @@ fn told(conditions: &[ConditionWire], kind: &str, status: &str, text: fn(&Condit
 }
 
 /// When the deletion of a pod was requested: its deletionTimestamp is a grace period later.
-fn deleted(metadata: &Meta) -> Option<CompactTime> {
+fn deleted(metadata: &Meta) -> Option<Timestamp> {
     let grace = SignedDuration::from_secs(metadata.deletion_grace_period_seconds);
-    Some(metadata.deletion_timestamp?.0?.checked_sub(grace).ok()?.into())
+    metadata.deletion_timestamp?.0?.checked_sub(grace).ok()
 }
 
 /// The exit code of the container that failed last, or 0.
@@ -260,9 +258,7 @@ mod tests {
             },
         });
         let at = |second: i8| {
-            CompactTime::from(
-                "2026-01-01T12:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(second.into()),
-            )
+            "2026-01-01T12:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(second.into())
         };
         let pod = Pod {
             key: ObjectKey::new("shop", "web-pod12345"),

@@ -34,7 +34,7 @@ impl Pods {
             let uid = pod.uid.clone();
             self.upsert(pod, false, now);
             if !is_watched && let Some(seen) = self.index.get_mut(&uid) {
-                seen.unconfirmed_since.get_or_insert(now.into());
+                seen.unconfirmed_since.get_or_insert(now);
                 seen.is_missing |= may_be_over;
             }
         }
