@@ -13,7 +13,6 @@ use super::{
 use crate::{api::PodSetStatus, podset::conditions};
 use operator_kit::{
     ObjectKey, in_scope,
-    interner::Interner,
     listwatch::{Change, Scope},
     meta::Uid,
     queue::{self, Trigger},
@@ -31,8 +30,6 @@ pub struct Sets {
     high_water: HighWater,
     /// The versions of the extra lists at take-over. An uncached set that is not newer than such a list is gone.
     listed: HighWater,
-    /// The names of installations in statuses.
-    installations: Interner,
 }
 
 /// What a change of the cache means for the controller.
@@ -140,9 +137,6 @@ impl Sets {
         let former = self.by_key.get(&set.key);
         if former.is_some_and(|former| (self.rules.is_stale)(set.version, former.version)) {
             return;
-        }
-        if let Some(writer) = &mut set.status.written_by {
-            self.installations.share(writer);
         }
         if former.is_none_or(|former| former.calls_for_action(&set)) {
             effects.wake.push((set.key.clone(), queue::SPEC));
