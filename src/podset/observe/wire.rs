@@ -3,6 +3,7 @@
 use std::{str::FromStr, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ContainerStateWaiting;
 use serde::Deserialize;
 
 use super::pod::{Phase, Pod};
@@ -69,14 +70,8 @@ struct ContainerWire {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ContainerStateWire {
-    waiting: Option<WaitingWire>,
+    waiting: Option<ContainerStateWaiting>,
     terminated: Option<TerminatedWire>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WaitingWire {
-    reason: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -152,7 +147,7 @@ fn exit_code<'a>(containers: impl Iterator<Item = &'a ContainerWire>) -> Option<
 
 /// Why a container does not start; `None` if it is about to.
 fn trouble(container: &ContainerWire) -> Option<Arc<str>> {
-    let reason = &container.state.waiting.as_ref()?.reason;
+    let reason = container.state.waiting.as_ref()?.reason.as_ref()?;
     meta::non_empty(&cut(reason, LONGEST)).filter(|_| reason != "ContainerCreating" && reason != "PodInitializing")
 }
 
