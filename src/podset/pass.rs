@@ -14,21 +14,12 @@ use super::{
     plan::{self, Hold, Input, Plan, soonest},
     report,
     set_state::SetState,
-    takeover::TakeOver,
+    takeover::{READ_RETRY, TakeOver},
 };
 use crate::api::PodSetStatus;
 use operator_kit::{
-    ObjectKey, budget,
-    failures::{Failures, Waits},
-    fair::Permit,
-    lock,
-    meta::Uid,
-    runner::Next,
-    telemetry::spans,
+    ObjectKey, budget, failures::Failures, fair::Permit, lock, meta::Uid, runner::Next, telemetry::spans,
 };
-
-/// The first and the longest wait after a read of the set failed.
-const READ_RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(8));
 
 /// How long a set waits before it looks again for room for its template.
 const ROOM_RETRY: SignedDuration = SignedDuration::from_millis(500);

@@ -30,8 +30,8 @@ use operator_kit::{
     text::in_full,
 };
 
-/// The first and the longest wait after a failed read.
-const RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(8));
+/// The first and the longest wait after a failed read of a namespace or a set.
+pub const READ_RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(8));
 
 /// How many namespaces are read at a time, each by a worker of the controller.
 const NAMESPACES_AT_ONCE: usize = 16;
@@ -53,12 +53,11 @@ struct Reads {
     begun: u64,
     /// The number of the last read that succeeded.
     done: u64,
-    is_running: bool,
+    /// While a read is running, the sets that wait for its end.
+    running: Option<BTreeSet<ObjectKey>>,
     failures: Failures,
     /// When to try again after a failure.
     again: Option<Timestamp>,
-    /// The sets that wait for the end of the running read.
-    waiting: BTreeSet<ObjectKey>,
 }
 
 impl Default for TakeOver {
@@ -95,15 +94,15 @@ impl TakeOver {
             if reads.done > after {
                 return Ok(());
             }
-            if reads.is_running {
-                reads.waiting.insert(set.key.clone());
+            if let Some(waiting) = &mut reads.running {
+                waiting.insert(set.key.clone());
                 return Err(Next::Resync);
             }
             if let Some(again) = reads.again.filter(|again| env.now() < *again) {
                 return Err(Next::At(again));
             }
             let slot = self.slots.try_acquire().map_err(|_| Next::At(env.now() + env.jittered(TURN_RETRY, 0.5)))?;
-            (reads.is_running, reads.begun) = (true, reads.begun + 1);
+            (reads.running, reads.begun) = (Some(BTreeSet::new()), reads.begun + 1);
             slot
         };
         let scope = Some(namespace.clone());
@@ -113,8 +112,7 @@ impl TakeOver {
         };
         let mut all = lock(&self.reads);
         let reads = all.entry(namespace.clone()).or_default();
-        std::mem::take(&mut reads.waiting).into_iter().for_each(|key| context.queue.add(key, queue::READ));
-        reads.is_running = false;
+        reads.running.take().into_iter().flatten().for_each(|key| context.queue.add(key, queue::READ));
         if let Err(error) = result {
             return Err(Next::Retry(reads.failed(context, namespace, &error)));
         }
@@ -127,7 +125,7 @@ impl Reads {
     /// Notes a failure, and logs it if it is new. Returns when to try again.
     fn failed(&mut self, context: &Context, namespace: &str, error: &ReadError) -> Timestamp {
         let (env, error) = (&context.env, in_full(error));
-        let (wait, is_news) = self.failures.note(&error, RETRY);
+        let (wait, is_news) = self.failures.note(&error, READ_RETRY);
         if is_news {
             warn!(namespace, error, "cannot list the PodSets and pods of a namespace; writes there may be on hold");
         }
