@@ -59,9 +59,12 @@ impl PodIndex {
             .collect()
     }
 
-    /// The pod, sharing its texts with other pods and with its former state.
+    /// The pod, sharing its texts with other pods and with its former state. It keeps its revision and its number of replacements, even if
+    /// somebody removes the label or the annotation.
     pub fn shared(&mut self, mut pod: Pod) -> Arc<Pod> {
         if let Some(Seen { pod: former, .. }) = self.by_uid.get(&pod.uid) {
+            pod.revision = pod.revision.or(former.revision);
+            pod.replacements = pod.replacements.max(former.replacements);
             pod.uid = former.uid.clone();
             if pod.key.name == former.key.name {
                 pod.key.name = former.key.name.clone();

@@ -11,9 +11,6 @@ use operator_kit::{ObjectKey, meta::Uid};
 /// If the watch does not confirm a write within this time, the pod is read.
 const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
-/// The shortest time between two restores of a pod's label.
-const RELABEL_PAUSE: SignedDuration = SignedDuration::from_secs(1);
-
 /// How long after its grace period a pod may take to end before a Warning event is sent.
 const OVERDUE: SignedDuration = SignedDuration::from_secs(10);
 
@@ -112,8 +109,8 @@ pub struct Seen {
     /// When our delete was accepted. Events that show the pod alive are older and do not clear this. A later read clears it if it shows that
     /// the pod is not being deleted.
     pub delete_answered: Option<Timestamp>,
-    /// When its label was last restored.
-    pub relabelled: Option<Timestamp>,
+    /// When its label may be restored again; `None`: it never was.
+    pub relabel_at: Option<Timestamp>,
     /// The watch no longer shows it and did not show its deletion: the pod may be gone, or only its label.
     pub is_missing: bool,
     /// Our delete of this state was rejected. A newer state may be without the protection.
@@ -136,7 +133,7 @@ impl Seen {
             pod,
             unconfirmed_since: None,
             delete_answered: None,
-            relabelled: None,
+            relabel_at: None,
             is_missing: false,
             delete_rejected: false,
             finished_since,
@@ -146,11 +143,7 @@ impl Seen {
     }
 
     /// Takes in a newer state of the same pod. An answer that shows it does not end `is_missing`.
-    pub fn update(&mut self, mut pod: Arc<Pod>, now: Timestamp) {
-        // If somebody removes the label, the pod still has its template.
-        if pod.revision.is_none() && self.pod.revision.is_some() {
-            Arc::make_mut(&mut pod).revision = self.pod.revision;
-        }
+    pub fn update(&mut self, pod: Arc<Pod>, now: Timestamp) {
         // Our own clock dates what we see happen: the node's clock may be minutes off.
         if pod.is_finished() {
             self.finished_since.get_or_insert(now);
@@ -161,29 +154,7 @@ impl Seen {
         if pod.ready_since != self.pod.ready_since {
             self.seen_ready = pod.ready_since.map(|_| now);
         }
-        let replacements = self.pod.replacements;
         self.pod = pod;
-        self.raise_replacements(replacements);
-    }
-
-    /// Raises the number of replacements in a row to at least this. The annotation with it may have been removed.
-    pub fn raise_replacements(&mut self, replacements: u32) {
-        if self.pod.replacements < replacements {
-            Arc::make_mut(&mut self.pod).replacements = replacements;
-        }
-    }
-
-    /// When its label may be restored again; `None`: it never was.
-    pub fn relabel_at(&self) -> Option<Timestamp> {
-        self.relabelled.map(|at| at + RELABEL_PAUSE)
-    }
-
-    /// Marks the pod as missing: as of this version, the watch no longer shows it.
-    pub fn lost(&mut self, version: u64) {
-        if version > self.pod.version {
-            Arc::make_mut(&mut self.pod).version = version;
-        }
-        self.is_missing = true;
     }
 
     /// Whether its deletion has been asked for.

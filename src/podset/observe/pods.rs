@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{
     high_water::HighWater,
@@ -27,6 +27,9 @@ mod arrival;
 mod listed;
 
 use arrival::Arrival;
+
+/// The shortest time between two restores of a pod's label.
+const RELABEL_PAUSE: SignedDuration = SignedDuration::from_secs(1);
 
 /// How urgent a change of a set's pods is.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
@@ -209,7 +212,10 @@ impl Pods {
                 && (waits || seen.delete_answered.is_none())
         };
         if self.has_led && self.rules.owner_of(&seen.pod).and_then(|owner| waits(&owner)).is_some_and(may_count) {
-            seen.lost(pod.version);
+            if pod.version > seen.pod.version {
+                Arc::make_mut(&mut seen.pod).version = pod.version;
+            }
+            seen.is_missing = true;
             let lost = seen.pod.clone();
             self.touch(&lost, Urgency::Urgent);
         } else {
@@ -236,7 +242,9 @@ impl Pods {
     /// A create of ours was answered with this pod, in its first state. The answer may contain less than an event of the watch.
     pub fn created(&mut self, pod: Pod, now: Timestamp) {
         if let Some(seen) = self.index.get_mut(&pod.uid) {
-            seen.raise_replacements(pod.replacements);
+            if seen.pod.replacements < pod.replacements {
+                Arc::make_mut(&mut seen.pod).replacements = pod.replacements;
+            }
             return;
         }
         let uid = pod.uid.clone();
@@ -298,7 +306,7 @@ impl Pods {
         let uid = pod.uid.clone();
         self.upsert(pod, false, now);
         if let Some(seen) = self.index.get_mut(&uid) {
-            seen.relabelled = Some(now);
+            seen.relabel_at = Some(now + RELABEL_PAUSE);
         }
     }
 
