@@ -21,37 +21,37 @@
 //! - **The state of a set** between two passes: [`set_state`].
 
 pub mod act;
-pub mod conditions;
+mod conditions;
 mod context;
-pub mod count;
-pub mod events;
+mod count;
+mod events;
 pub mod fleet_metrics;
 pub mod names;
 pub mod observe;
 pub mod others;
 mod pass;
 pub mod plan;
-pub mod pod;
+mod pod;
 pub mod promise;
-pub mod ranking;
-pub mod recorder;
-pub mod rejected_writes;
+mod ranking;
+mod recorder;
+mod rejected_writes;
 pub mod rejection;
-pub mod report;
+mod report;
 pub mod restart_backoff;
-pub mod revision;
-pub mod set_state;
+mod revision;
+mod set_state;
 pub mod status;
-pub mod takeover;
+mod takeover;
 #[cfg(test)]
 mod testing;
-pub mod trace_link;
+mod trace_link;
 
 use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
 
-pub use self::context::Parts;
+pub use self::{context::Parts, set_state::SetState};
 use crate::api::condition;
 use context::{Context, NAME};
 use fleet_metrics::FleetMetrics;

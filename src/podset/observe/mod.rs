@@ -15,11 +15,14 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-pub use pod::{Phase, Pod, Seen};
-pub use pods::{Pods, Urgency};
+pub(super) use pod::Seen;
+pub use pod::{Phase, Pod};
+pub(super) use pods::Pods;
+use pods::Urgency;
 pub use rules::{CacheRules, Owner, QUARANTINE};
-pub use set::{PodsLike, Set, Wanted, Whole};
-pub use sets::{Effects, Sets};
+pub use set::{Set, Whole};
+pub(super) use set::{PodsLike, Wanted};
+pub(super) use sets::{Effects, Sets};
 
 use operator_kit::{
     ObjectKey,

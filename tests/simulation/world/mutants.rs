@@ -20,7 +20,7 @@ use podset_operator::{
         observe::{CacheRules, View},
         plan::{Plan, RolloutRules},
         promise::Rules,
-        set_state::SetState,
+        SetState,
     },
 };
 
