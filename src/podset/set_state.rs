@@ -25,8 +25,8 @@ use operator_kit::{
     pace::Pace,
 };
 
-/// The wait instead of the longest one if the namespace is being deleted. The waits before it are short, because a lagging API server can
-/// say so of a namespace that was deleted and created again.
+/// The longest wait if the namespace is being deleted. The waits before it are short, because a lagging API server can say so of a namespace
+/// that was created again.
 const REST: SignedDuration = SignedDuration::from_mins(10);
 
 /// With this many strays that cannot be deleted, no pod is created. Fewer must not block the set. The limit bounds the strays if a webhook
@@ -76,18 +76,13 @@ pub struct Preparation {
     pub failed: Option<Box<FailedPreparation>>,
 }
 
-/// A failed preparation.
 #[derive(Clone, Debug)]
 pub struct FailedPreparation {
-    /// The revision.
     pub revision: Revision,
-    /// Why it failed.
     pub message: String,
     /// Whether the API server rejects pods of the template.
     pub is_invalid: bool,
-    /// Failures in a row.
     pub failures: Failures,
-    /// When to try again.
     pub again: Timestamp,
 }
 
@@ -115,7 +110,6 @@ impl Preparation {
         set.former_revision().filter(|former| self.unusable != Some((*former, set.generation)))
     }
 
-    /// Whether the ControllerRevision for the template of the spec has other content or another owner.
     pub fn has_collided(&self, set: &Set) -> bool {
         self.collided.is_some() && self.collided == set.revision()
     }
@@ -141,12 +135,10 @@ impl Preparation {
 pub struct Reports {
     /// Why the API server rejects creates, while it does. The plan reads it to choose the template of missing pods.
     pub rejected_create: Option<Rejection>,
-    /// The rejected create in the last report, which has had its event.
+    /// The rejected create, and the rejected dry run, that have had an event.
     pub announced_rejection: Option<Rejection>,
-    /// The rejected dry run in the last report, which has had its event.
     pub announced_invalid: Option<Rejection>,
-    /// Whether an event says that pods cannot be deleted. There is only one until all rejections are over, because messages may differ each
-    /// time.
+    /// Whether an event says that pods cannot be deleted. Until all rejections are over, there is only one, because messages may differ.
     pub announced_undeletable: bool,
     /// Whether an event says that pods fail.
     pub announced_failing: bool,
@@ -168,15 +160,13 @@ pub struct Reports {
     pub pace: Pace,
 }
 
-/// Work on the pods that has no event yet.
+/// Work on the pods that has no event yet. Work for another number of wanted pods gets an event of its own: otherwise, a repair and a
+/// scale-down that follows it would be one event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Burst {
-    /// How many pods were wanted. Work for another number gets an event of its own: without this, a scale-down that follows a repair
-    /// would be one event with it.
     pub wanted: usize,
     /// Pods that were live when it began.
     pub from: usize,
-    /// Pods created.
     pub created: usize,
     /// Whether surplus pods were to be deleted.
     pub is_deleting: bool,
@@ -222,25 +212,19 @@ pub struct Fates {
     pub strays: BTreeMap<Uid, String>,
 }
 
-/// What a report said about the rollout.
+/// What a report said about the rollout of the spec's template.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ReportedRollout {
-    /// The revision of the spec's template.
     pub revision: Arc<str>,
-    /// The generation of the spec.
     pub generation: i64,
-    /// How far the rollout had come.
     pub stage: Stage,
 }
 
-/// The stage of a rollout.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Stage {
     /// There is no rollout, or the partition has stopped it.
     Idle,
-    /// Pods are being replaced.
     Started,
-    /// `spec.updateStrategy.rollingUpdate.paused` is true.
     Paused,
     /// Its deadline is over.
     Stalled,
@@ -254,13 +238,13 @@ impl Fates {
         self.unknown.contains_key(name) || self.rejected.contains_key(name)
     }
 
-    /// Whether a delete of this pod has no answer, and no read has resolved it.
+    /// Whether a delete of this pod may still take effect.
     pub fn is_going(&self, uid: &Uid) -> bool {
         self.deletes.contains_key(uid)
     }
 
-    /// Forgets rejected creates after the quarantine, and deletes of pods that are gone then (`is_known`). Other writes without an answer are
-    /// not forgotten, unless `forgets_unknown`: after the quarantine their pods are read.
+    /// After the quarantine, forgets rejected creates, and deletes of pods that are gone. Other writes without an answer are not forgotten,
+    /// unless `forgets_unknown`: their pods are read.
     pub fn expire(
         &mut self,
         now: Timestamp,
@@ -327,12 +311,10 @@ pub struct Retry {
     pub read_failures: Failures,
 }
 
-/// A wait after failures.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Backoff {
-    /// How long the last wait was, without jitter.
+    /// Without jitter.
     wait: SignedDuration,
-    /// When it ends.
     pub until: Timestamp,
     /// The generation that failed. Another one is tried at once.
     generation: i64,
