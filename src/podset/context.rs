@@ -127,19 +127,17 @@ impl Context {
 
     /// Applies the answer to a request for this set; `None`: it is gone.
     pub fn set_answered(&self, set: &Set, found: Option<Set>) {
-        self.change_sets(|cache, effects| cache.answered(&set.key, &set.uid, found, effects));
+        self.change_sets(|cache| cache.answered(&set.uid, found));
     }
 
     /// Changes the cache of sets, forgets those that are gone, and queues the affected ones.
-    pub fn change_sets(&self, change: impl FnOnce(&mut Sets, &mut Effects)) {
-        let mut effects = Effects::default();
-        {
-            let mut caches = lock(&self.observed);
-            change(&mut caches.sets, &mut effects);
-            for owner in &effects.gone {
-                caches.pods.forget_set(owner, self.env.now());
-            }
+    pub fn change_sets(&self, change: impl FnOnce(&mut Sets) -> Effects) {
+        let mut caches = lock(&self.observed);
+        let effects = change(&mut caches.sets);
+        for owner in &effects.gone {
+            caches.pods.forget_set(owner, self.env.now());
         }
+        drop(caches);
         for (_, uid) in &effects.gone {
             lock(&self.states).remove(uid);
         }

@@ -85,7 +85,7 @@ impl PodSetController {
     }
 
     fn set_changed(&self, scope: &Scope, change: Change<Set>) {
-        self.context.change_sets(|cache, effects| *effects = cache.apply(scope, change));
+        self.context.change_sets(|cache| cache.apply(scope, change));
     }
 
     fn pod_changed(&self, scope: &Scope, change: Change<Pod>) {

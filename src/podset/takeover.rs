@@ -141,7 +141,7 @@ async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
         !lock(&context.observed).sets.knows(set)
     };
     let (sets, version) = listwatch::list(&context.clients.read, &context.set_source(scope), is_unknown).await?;
-    context.change_sets(|cache, effects| cache.apply_list(scope, sets, &uids, version, effects));
+    context.change_sets(|cache| cache.apply_list(scope, sets, &uids, version));
     let source = Source { labels: context.rules.take_over_selector.map(str::to_owned), ..context.pod_source(scope) };
     let mut known = HashSet::new();
     let is_unknown = |pod: &Pod| {

@@ -61,7 +61,7 @@ impl Sets {
             Change::Snapshot { items, version } => self.snapshot(scope, items, version, &mut effects),
             Change::Applied(set) => self.upsert(set, true, &mut effects),
             Change::Deleted(set) => {
-                self.remove(&set.key, &set.uid, &mut effects);
+                self.remove(&set.uid, &mut effects);
                 self.gone.remove(&set.uid);
             }
             Change::Progress(_) => {}
@@ -71,9 +71,7 @@ impl Sets {
 
     fn snapshot(&mut self, scope: &Scope, items: Vec<Set>, version: u64, effects: &mut Effects) {
         let listed: HashSet<Uid> = items.iter().map(|set| set.uid.clone()).collect();
-        for set in self.absent(scope, &listed, version) {
-            self.remove(&set.key, &set.uid, effects);
-        }
+        self.remove_absent(scope, &listed, version, effects);
         // The watch continues from this list, so it brings no more events about sets that are not in it.
         self.gone.retain(|uid, key| !in_scope(scope, key) || listed.contains(uid));
         for set in items {
@@ -81,10 +79,11 @@ impl Sets {
         }
     }
 
-    /// The known sets that are missing from a list of this version.
-    fn absent(&self, scope: &Scope, listed: &HashSet<Uid>, version: u64) -> Vec<Arc<Set>> {
+    /// Removes the known sets that are missing from a list of this version.
+    fn remove_absent(&mut self, scope: &Scope, listed: &HashSet<Uid>, version: u64, effects: &mut Effects) {
         let known = self.by_key.values().filter(|set| in_scope(scope, &set.key) && set.version <= version);
-        known.filter(|set| !listed.contains(&set.uid)).cloned().collect()
+        let absent: Vec<_> = known.map(|set| &set.uid).filter(|uid| !listed.contains(*uid)).cloned().collect();
+        absent.iter().for_each(|uid| self.remove(uid, effects));
     }
 
     /// Whether this state of a set is the known one.
@@ -94,38 +93,30 @@ impl Sets {
 
     /// Takes in a consistent list of the sets of `scope` that was read beside the watch. `items`: the sets that are not known in this
     /// state; `listed`: the UIDs of all. If the watch has already passed the state of an unknown set, the set was deleted in the meantime.
-    pub fn apply_list(
-        &mut self,
-        scope: &Scope,
-        items: Vec<Set>,
-        listed: &HashSet<Uid>,
-        version: u64,
-        effects: &mut Effects,
-    ) {
-        for set in self.absent(scope, listed, version) {
-            self.remove(&set.key, &set.uid, effects);
-        }
+    pub fn apply_list(&mut self, scope: &Scope, items: Vec<Set>, listed: &HashSet<Uid>, version: u64) -> Effects {
+        let mut effects = Effects::default();
+        self.remove_absent(scope, listed, version, &mut effects);
         for set in items {
             if self.contains(&set.uid) || set.version > self.high_water.at(&set.key) {
-                self.upsert(set, true, effects);
+                self.upsert(set, true, &mut effects);
             }
         }
         self.listed.raise(scope, version);
+        effects
     }
 
-    /// A request for the set of this name and UID was answered with this state; `None`: it is gone. A set that is no longer known stays
-    /// unknown.
-    pub fn answered(&mut self, key: &ObjectKey, uid: &Uid, found: Option<Set>, effects: &mut Effects) {
+    /// A request for the set of this UID was answered with this state; `None`: it is gone. A set that is no longer known stays unknown.
+    pub fn answered(&mut self, uid: &Uid, found: Option<Set>) -> Effects {
+        let mut effects = Effects::default();
+        let Some(key) = self.by_uid.get(uid).cloned() else { return effects };
         match found.filter(|found| found.uid == *uid) {
-            Some(found) if self.contains(uid) => self.upsert(found, false, effects),
-            Some(_) => {}
+            Some(found) => self.upsert(found, false, &mut effects),
             None => {
-                if self.contains(uid) {
-                    self.gone.insert(uid.clone(), key.clone());
-                }
-                self.remove(key, uid, effects);
+                self.gone.insert(uid.clone(), key);
+                self.remove(uid, &mut effects);
             }
         }
+        effects
     }
 
     /// Takes in a state of a set. `is_from_others`: it comes from a watch or a list, so another process may have written its status.
@@ -159,14 +150,11 @@ impl Sets {
         self.by_key.insert(set.key.clone(), Arc::new(set));
     }
 
-    fn remove(&mut self, key: &ObjectKey, uid: &Uid, effects: &mut Effects) {
-        if self.by_key.get(key).is_some_and(|set| set.uid == *uid) {
-            self.by_key.remove(key);
-            effects.wake.push((key.clone(), queue::SPEC));
-        }
-        if let Some(key) = self.by_uid.remove(uid) {
-            effects.gone.push(self.rules.owner(&key.namespace, uid));
-        }
+    fn remove(&mut self, uid: &Uid, effects: &mut Effects) {
+        let Some(key) = self.by_uid.remove(uid) else { return };
+        self.by_key.remove(&key);
+        effects.gone.push(self.rules.owner(&key.namespace, uid));
+        effects.wake.push((key, queue::SPEC));
     }
 
     /// The set of this name.
