@@ -24,7 +24,6 @@ use operator_kit::{
 };
 
 mod arrival;
-mod listed;
 
 use arrival::Arrival;
 
@@ -52,6 +51,9 @@ impl Urgency {
         }
     }
 }
+
+/// Whether the pods of an owner count until they have ended; `None`: there is no such set.
+type Waits<'a> = &'a dyn Fn(&Owner) -> Option<bool>;
 
 /// The pods that carry our label, and those of our sets that lost it.
 #[derive(Debug, Default)]
@@ -85,40 +87,28 @@ impl Pods {
         self.has_led = true;
     }
 
-    /// Takes in a change from the watch of `scope`. `waits` returns whether the pods of an owner count until they have ended; `None` if there
-    /// is no such set.
-    pub fn apply(
-        &mut self,
-        scope: &Scope,
-        change: Change<Pod>,
-        waits: &dyn Fn(&Owner) -> Option<bool>,
-        now: Timestamp,
-    ) {
-        let version = match change {
+    /// Takes in a change from the watch of `scope`.
+    pub fn apply(&mut self, scope: &Scope, change: Change<Pod>, waits: Waits, now: Timestamp) {
+        let version = match &change {
+            Change::Snapshot { version, .. } | Change::Progress(version) => *version,
+            Change::Applied(pod) | Change::Deleted(pod) => pod.version,
+        };
+        match change {
             Change::Snapshot { items, version } => {
                 self.snapshot(scope, items, version, waits, now);
                 self.expire(now);
-                version
             }
-            Change::Applied(pod) => {
-                let version = pod.version;
-                self.upsert(pod, true, now);
-                version
-            }
+            Change::Applied(pod) => self.upsert(pod, true, now),
             Change::Deleted(pod) => {
                 let is_over = |known: &Arc<Pod>| !(self.rules.is_stale)(pod.version, known.version);
                 if self.gone.get(&pod.uid).is_some_and(is_over) {
                     self.gone.remove(&pod.uid);
                 }
                 self.lose(&pod, waits, now);
-                pod.version
             }
             // About once a minute.
-            Change::Progress(version) => {
-                self.expire(now);
-                version
-            }
-        };
+            Change::Progress(_) => self.expire(now),
+        }
         self.high_water.raise(scope, version);
     }
 
@@ -135,14 +125,7 @@ impl Pods {
     }
 
     /// Takes in a consistent list of what the watch shows.
-    fn snapshot(
-        &mut self,
-        scope: &Scope,
-        items: Vec<Pod>,
-        version: u64,
-        waits: &dyn Fn(&Owner) -> Option<bool>,
-        now: Timestamp,
-    ) {
+    fn snapshot(&mut self, scope: &Scope, items: Vec<Pod>, version: u64, waits: Waits, now: Timestamp) {
         let listed: HashSet<Uid> = items.iter().map(|pod| pod.uid.clone()).collect();
         for pod in self.index.absent(scope, &listed, version) {
             self.lose(&pod, waits, now);
@@ -201,7 +184,7 @@ impl Pods {
     }
 
     /// The watch no longer shows a pod: it is gone, or it has only lost the watched label.
-    fn lose(&mut self, pod: &Pod, waits: &dyn Fn(&Owner) -> Option<bool>, now: Timestamp) {
+    fn lose(&mut self, pod: &Pod, waits: Waits, now: Timestamp) {
         let Some(seen) = self.index.get_mut(&pod.uid) else { return };
         // It lost its label and has it again in a newer state: an answer showed that, and the watch will show it, too.
         if seen.pod.is_labelled && (self.rules.is_stale)(pod.version, seen.pod.version) {
@@ -292,6 +275,39 @@ impl Pods {
             }
             None => drop(self.strangers.remove(key)),
         }
+    }
+
+    /// Whether this state of a pod is the known one, so that [`Pods::apply_list`] learns nothing from it, now or later: known versions only
+    /// rise, and a pod that goes meanwhile does not come back.
+    pub fn knows(&self, pod: &Pod) -> bool {
+        self.is_watched(pod) && self.index.get(&pod.uid).is_some_and(|seen| seen.pod.version == pod.version)
+    }
+
+    /// Whether the watch has shown this state of a pod, or is past it.
+    fn is_watched(&self, pod: &Pod) -> bool {
+        pod.is_labelled && pod.version <= self.high_water.at(&pod.key)
+    }
+
+    /// Takes in a consistent list of all pods of `scope`, without a label selector: it shows pods of our sets that no watch shows. `known`:
+    /// those that were known in this state when their page was read; `items`: the others that concern us.
+    pub fn apply_list(&mut self, scope: &Scope, items: Vec<Pod>, known: HashSet<Uid>, version: u64, now: Timestamp) {
+        let mut listed = known;
+        listed.extend(items.iter().map(|pod| pod.uid.clone()));
+        for pod in self.index.absent(scope, &listed, version) {
+            self.remove(&pod.uid, now);
+        }
+        for pod in items {
+            let is_watched = self.is_watched(&pod);
+            // Perhaps it ended while the list was read. Without the label, the watch does not tell.
+            let may_be_over = !pod.is_labelled && self.index.get(&pod.uid).is_none();
+            let uid = pod.uid.clone();
+            self.upsert(pod, false, now);
+            if !is_watched && let Some(seen) = self.index.get_mut(&uid) {
+                seen.unconfirmed_since.get_or_insert(now);
+                seen.is_missing |= may_be_over;
+            }
+        }
+        self.listed.raise(scope, version);
     }
 
     /// A delete of ours was rejected.

@@ -99,6 +99,8 @@ impl From<PodWire> for Pod {
         let ready_since = ready.filter(|condition| condition.status == "True").map(|_| turned.unwrap_or_default());
         let ends = status.container_statuses.iter().filter_map(|status| status.state.terminated.as_ref()?.finished_at);
         let finished = ends.max().or(turned);
+        // The deletionTimestamp is a grace period after the request.
+        let grace = SignedDuration::from_secs(metadata.deletion_grace_period_seconds);
         Pod {
             key: metadata.key(),
             version: metadata.version(),
@@ -119,7 +121,7 @@ impl From<PodWire> for Pod {
             revision: meta::value(&metadata.labels, api::LABEL_REVISION).and_then(|text| text.parse().ok()),
             is_labelled: meta::value(&metadata.labels, api::LABEL_MANAGED_BY) == Some(api::MANAGER),
             is_terminating: metadata.deletion_timestamp.is_some(),
-            deleted: deleted(&metadata),
+            deleted: metadata.deletion_timestamp.and_then(|end| end.0?.checked_sub(grace).ok()),
             grace: u32::try_from(metadata.deletion_grace_period_seconds).unwrap_or_default(),
             disruption: told(&status.conditions, "DisruptionTarget", "True", |condition| &condition.reason),
             uid: metadata.uid.into(),
@@ -131,12 +133,6 @@ impl From<PodWire> for Pod {
 fn told(conditions: &[ConditionWire], kind: &str, status: &str, text: fn(&ConditionWire) -> &str) -> Option<Arc<str>> {
     let told = conditions.iter().find(|condition| condition.kind == kind).filter(|told| told.status == status)?;
     meta::non_empty(&cut(text(told), LONGEST))
-}
-
-/// When the deletion of a pod was requested: its deletionTimestamp is a grace period later.
-fn deleted(metadata: &Meta) -> Option<Timestamp> {
-    let grace = SignedDuration::from_secs(metadata.deletion_grace_period_seconds);
-    metadata.deletion_timestamp?.0?.checked_sub(grace).ok()
 }
 
 /// The exit code of the container that failed last, or 0.

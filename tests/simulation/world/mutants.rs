@@ -16,11 +16,10 @@ use leadership::promise::Rules as Election;
 use podset_operator::{
     api::{self, PodSetStatus},
     podset::{
-        self,
+        self, SetState,
         observe::{CacheRules, View},
         plan::{Plan, RolloutRules},
         promise::Rules,
-        SetState,
     },
 };
 
