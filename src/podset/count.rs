@@ -7,7 +7,6 @@ use super::revision::{Revision, Update};
 /// The number of pods of a set.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Count {
-    /// Pods wanted.
     pub wanted: usize,
     /// Pods that are live according to the cache.
     pub live: usize,
@@ -56,9 +55,7 @@ impl Count {
 /// The last progress of a rollout.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Progress {
-    /// The revision that is rolled out.
     pub revision: Revision,
-    /// How it is rolled out.
     pub update: Update,
     /// What was reached: the most pods with the template, the most of them that are available, and the fewest that are ending since.
     pub count: Count,

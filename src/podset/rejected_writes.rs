@@ -16,14 +16,12 @@ pub struct RejectedWrites {
     by_uid: BTreeMap<Uid, RejectedWrite>,
 }
 
-/// A delete, or a restore of the label, that was rejected.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct RejectedWrite {
     /// The reason, from the API server or the client, without the parts that change each time.
     message: String,
     /// The resourceVersion of the pod for which the delete was planned.
     version: u64,
-    /// When it was rejected.
     at: Timestamp,
     /// The delay until the next try, without jitter.
     wait: SignedDuration,
@@ -61,7 +59,6 @@ impl RejectedWrites {
         }
     }
 
-    /// How many pods have a rejected delete.
     pub fn count(&self) -> usize {
         self.by_uid.len()
     }
@@ -71,9 +68,8 @@ impl RejectedWrites {
         self.by_uid.get(uid).map(|rejection| rejection.at)
     }
 
-    /// Sorts pods whose last delete was rejected after the others, the one that was tried first in front. `None`, which sorts before all
-    /// times: not rejected lately. A rejection counts for 30 s times the number of rejected pods after its next try was due: so each pod
-    /// gets its turn, and slow tries do not hold up the others.
+    /// Sorts pods whose last delete was rejected after the others (`None`), the one that was tried first in front. After the next try is due,
+    /// a rejection still counts for 30 s times the number of rejected pods: each pod gets its turn, and slow tries do not hold up the others.
     pub fn rank(&self, uid: &Uid, now: Timestamp) -> Option<Timestamp> {
         let rejection = self.by_uid.get(uid)?;
         let (_, longest) = BACKOFF;
@@ -87,7 +83,6 @@ impl RejectedWrites {
         self.by_uid.get(uid).is_some_and(|rejection| rejection.wait > first)
     }
 
-    /// Whether the last delete of this pod was rejected.
     pub fn contains(&self, uid: &Uid) -> bool {
         self.by_uid.contains_key(uid)
     }

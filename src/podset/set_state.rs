@@ -29,8 +29,8 @@ use operator_kit::{
 /// that was created again.
 const REST: SignedDuration = SignedDuration::from_mins(10);
 
-/// With this many strays that cannot be deleted, no pod is created. Fewer must not block the set. The limit bounds the strays if a webhook
-/// changes every pod and a policy protects them. (A new leader does not know the strays, and may add as many.)
+/// With this many strays that cannot be deleted, no pod is created: it bounds them if a webhook changes every pod and a policy protects them.
+/// Fewer must not block the set. (A new leader does not know the strays, and may add as many.)
 const MOST_STRAYS: usize = 3;
 
 /// What is remembered of a set.

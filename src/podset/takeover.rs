@@ -1,11 +1,9 @@
 //! The reads before the first write to a set in a term.
 //!
-//! The watches of a standby may have stalled while others led. So before the first write to a set in a term, all PodSets and pods of its
-//! namespace are listed, including pods without the label: once per namespace and term, and again when a set begins to wait for
-//! terminations. Only the sets that need a read wait for it: the reconcile of the first one reads, and the others are queued when it ends.
-//! This file only reads.
-//!
-//! Of the objects in a list, only those that the caches do not know in this state are kept in memory.
+//! The watches of a standby may have stalled while others led. So all PodSets and pods of the namespace are listed first, including pods
+//! without the label: once per namespace and term, and again when a set begins to wait for terminations. The reconcile of the first set that
+//! needs the read does it, and the others that need it are queued when it ends. Other sets do not wait. Of the objects in a list, only those
+//! that the caches do not know in this state are kept in memory.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -33,7 +31,7 @@ use operator_kit::{
 /// The first and the longest wait after a failed read of a namespace or a set.
 pub const READ_RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(8));
 
-/// How many namespaces are read at a time, each by a worker of the controller.
+/// How many namespaces are read at a time.
 const NAMESPACES_AT_ONCE: usize = 16;
 
 /// If too many namespaces are being read, the set is reconciled again after this time.
@@ -114,22 +112,20 @@ impl TakeOver {
         let reads = all.entry(namespace.clone()).or_default();
         reads.running.take().into_iter().flatten().for_each(|key| context.queue.add(key, queue::READ));
         if let Err(error) = result {
-            return Err(Next::Retry(reads.failed(context, namespace, &error)));
+            let error = in_full(&error);
+            let (wait, is_news) = reads.failures.note(&error, READ_RETRY);
+            if is_news {
+                warn!(
+                    namespace = &**namespace,
+                    error, "cannot list the PodSets and pods of a namespace; writes there may be on hold"
+                );
+            }
+            let again = env.now() + env.jittered(wait, 0.1);
+            reads.again = Some(again);
+            return Err(Next::Retry(again));
         }
         *reads = Reads { begun: reads.begun, done: reads.begun, ..Reads::default() };
         Ok(())
-    }
-}
-
-impl Reads {
-    /// Notes a failure, and logs it if it is new. Returns when to try again.
-    fn failed(&mut self, context: &Context, namespace: &str, error: &ReadError) -> Timestamp {
-        let (env, error) = (&context.env, in_full(error));
-        let (wait, is_news) = self.failures.note(&error, READ_RETRY);
-        if is_news {
-            warn!(namespace, error, "cannot list the PodSets and pods of a namespace; writes there may be on hold");
-        }
-        *self.again.insert(env.now() + env.jittered(wait, 0.1))
     }
 }
 

@@ -13,7 +13,6 @@ use super::{
 };
 use operator_kit::{ObjectKey, in_scope, interner::Interner, listwatch::Scope, meta::Uid};
 
-/// The known pods.
 #[derive(Debug, Default)]
 pub struct PodIndex {
     rules: CacheRules,
@@ -25,12 +24,10 @@ pub struct PodIndex {
 }
 
 impl PodIndex {
-    /// No pod is known.
     pub fn new(rules: CacheRules) -> Self {
         PodIndex { rules, ..PodIndex::default() }
     }
 
-    /// The pod of this UID.
     pub fn get(&self, uid: &Uid) -> Option<&Seen> {
         self.by_uid.get(uid)
     }
@@ -40,7 +37,6 @@ impl PodIndex {
         self.by_uid.get_mut(uid)
     }
 
-    /// The pod of this name.
     pub fn named(&self, key: &ObjectKey) -> Option<&Seen> {
         self.by_name.get(key).and_then(|uid| self.by_uid.get(uid))
     }
@@ -98,7 +94,6 @@ impl PodIndex {
         Some((former, seen))
     }
 
-    /// Removes a pod, and returns it.
     pub fn remove(&mut self, uid: &Uid) -> Option<Seen> {
         let seen = self.by_uid.remove(uid)?;
         self.disown(&seen.pod);

@@ -77,7 +77,6 @@ pub struct Pods {
 }
 
 impl Pods {
-    /// An empty cache.
     pub fn new(rules: CacheRules) -> Self {
         Pods { rules, index: PodIndex::new(rules), ..Pods::default() }
     }
@@ -310,7 +309,6 @@ impl Pods {
         self.listed.raise(scope, version);
     }
 
-    /// A delete of ours was rejected.
     pub fn delete_rejected(&mut self, uid: &Uid) {
         if let Some(seen) = self.index.get_mut(uid) {
             seen.delete_rejected = true;
@@ -345,7 +343,7 @@ impl Pods {
         pods
     }
 
-    /// The pods of this set, in any order.
+    /// In any order.
     pub fn owned(&self, owner: &Owner) -> impl Iterator<Item = &Seen> {
         self.index.owned(owner)
     }

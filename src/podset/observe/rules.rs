@@ -19,8 +19,7 @@ pub const QUARANTINE: SignedDuration = MAY_LAND;
 /// The rules that the caches apply.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheRules {
-    /// How long a write without an answer may still take effect. After that, a read resolves it. A name also rests for this time after its
-    /// pod ended.
+    /// How long a write without an answer may still take effect; then a read resolves it. A name rests as long after its pod ended.
     pub quarantine: SignedDuration,
     /// Whether a state of this resourceVersion is older than the known one. An older state changes nothing.
     pub is_stale: fn(version: u64, known: u64) -> bool,

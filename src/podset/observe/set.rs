@@ -23,13 +23,11 @@ use operator_kit::{
     statuses, text,
 };
 
-/// The largest template that is kept, in bytes. A larger one is read again when pods are created. It is so small because ten thousand sets
-/// must fit into the memory of a replica, whatever their templates are.
+/// The largest template that is kept, in bytes: ten thousand sets must fit into memory. A larger one is read again when pods are created.
 const LARGEST_KEPT: usize = 1 << 10;
 
 /// A PodSet as the API server sends it. Spec and status are decoded later, from their text, so that one that does not decode stops no other
-/// set. (This works because API servers write the type of an event before its object. Otherwise serde would buffer the object, and its text
-/// would be lost.)
+/// set. (API servers write the type of an event before its object. Otherwise serde would buffer the object, and its text would be lost.)
 #[derive(Deserialize)]
 struct SetWire {
     metadata: Meta,
@@ -92,13 +90,9 @@ pub struct Set {
 /// What a spec wants.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// How many pods.
     pub replicas: usize,
-    /// The revision of the template.
     pub revision: Revision,
-    /// The update strategy.
     pub update: Update,
-    /// What new pods look like.
     pub template: PodsLike,
 }
 
@@ -253,8 +247,7 @@ impl Set {
         self.status.observed_generation == Some(self.generation)
     }
 
-    /// Whether pods get the template of the spec in a rollout, according to the stored status. After a change back to the template that all
-    /// pods had last, only the condition Ready tells.
+    /// Whether the stored status says that pods get the template of the spec in a rollout. After a change back, only the condition Ready tells.
     pub fn is_rolling(&self) -> bool {
         self.former_revision().is_some() || (conditions::reports_rollout(&self.status) && self.is_revision_reported())
     }

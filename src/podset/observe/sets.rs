@@ -44,7 +44,6 @@ pub struct Effects {
 }
 
 impl Sets {
-    /// An empty cache.
     pub fn new(rules: CacheRules) -> Self {
         Sets { rules, ..Sets::default() }
     }
@@ -157,7 +156,6 @@ impl Sets {
         effects.wake.push((key, queue::SPEC));
     }
 
-    /// The set of this name.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Set>> {
         self.by_key.get(key).cloned()
     }
@@ -168,17 +166,14 @@ impl Sets {
         self.by_uid.get(uid).filter(|key| self.rules.owner(&key.namespace, uid) == *owner)
     }
 
-    /// Whether the set of this UID is known.
-    pub fn contains(&self, uid: &Uid) -> bool {
+    fn contains(&self, uid: &Uid) -> bool {
         self.by_uid.contains_key(uid)
     }
 
-    /// All sets, in any order.
     pub fn all(&self) -> impl Iterator<Item = &Set> {
         self.by_key.values().map(|set| &**set)
     }
 
-    /// The keys of all sets.
     pub fn keys(&self) -> Vec<ObjectKey> {
         let mut keys: Vec<_> = self.by_key.keys().cloned().collect();
         keys.sort();
