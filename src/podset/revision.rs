@@ -7,10 +7,7 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde::{
-    Deserializer,
-    de::{DeserializeSeed, MapAccess, SeqAccess, Visitor},
-};
+use serde::{Serialize, Serializer, ser::Error};
 use serde_json::{Value, value::RawValue};
 
 use super::names::{self, ALPHABET};
@@ -44,102 +41,39 @@ impl FromStr for Revision {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let letters = text.as_bytes().try_into().map_err(drop)?;
-        let is_valid = |Revision(letters): &Revision| letters.iter().all(|letter| ALPHABET.contains(letter));
-        Some(Revision(letters)).filter(is_valid).ok_or(())
+        let letters: [u8; LENGTH] = text.as_bytes().try_into().map_err(drop)?;
+        if letters.iter().all(|letter| ALPHABET.contains(letter)) { Ok(Revision(letters)) } else { Err(()) }
     }
 }
 
-/// JSON with sorted fields, so that equal content gives equal text. What is nested too deeply for serde_json is returned unchanged: the API
-/// server sends its fields in a fixed order.
+/// How deeply JSON may be nested, as in serde_json.
+const DEEPEST: u8 = 127;
+
+/// JSON with sorted fields, so that equal content gives equal text. What is nested too deeply or cannot be read is returned unchanged: the
+/// API server sends its fields in a fixed order.
 pub fn canonical(json: &RawValue) -> String {
-    let mut text = String::new();
-    let written = Sorted(&mut text).deserialize(&mut serde_json::Deserializer::from_str(json.get()));
-    written.map_or_else(|_| json.get().to_owned(), |()| text)
+    serde_json::to_string(&Sorted(json, DEEPEST)).unwrap_or_else(|_| json.get().to_owned())
 }
 
-/// Parses JSON and appends it to a text with sorted fields, without a `Value`: tiny objects would take 60 times the memory of their text.
-struct Sorted<'a>(&'a mut String);
+/// JSON, nested at most so many levels, that is sorted level by level. A `Value` of tiny objects would take 60 times the memory of their text.
+struct Sorted<'a>(&'a RawValue, u8);
 
-impl Sorted<'_> {
-    fn push<E>(self, scalar: impl Into<Value>) -> Result<(), E> {
-        self.0.push_str(&scalar.into().to_string());
-        Ok(())
-    }
-
-    /// Ends an array or an object. Each item ends with a comma.
-    fn close(self, bracket: char) {
-        if self.0.ends_with(',') {
-            self.0.pop();
+impl Serialize for Sorted<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Sorted(json, levels) = *self;
+        let json = json.get();
+        match json.as_bytes().first() {
+            Some(b'{' | b'[') if levels == 0 => Err(S::Error::custom("nested too deeply")),
+            Some(b'{') => {
+                let fields: BTreeMap<String, &RawValue> = serde_json::from_str(json).map_err(S::Error::custom)?;
+                serializer.collect_map(fields.into_iter().map(|(name, value)| (name, Sorted(value, levels - 1))))
+            }
+            Some(b'[') => {
+                let items: Vec<&RawValue> = serde_json::from_str(json).map_err(S::Error::custom)?;
+                serializer.collect_seq(items.into_iter().map(|item| Sorted(item, levels - 1)))
+            }
+            _ => serde_json::from_str::<Value>(json).map_err(S::Error::custom)?.serialize(serializer),
         }
-        self.0.push(bracket);
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Sorted<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        json.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Sorted<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        self.push(())
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
-        self.push(value)
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        self.push(value)
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
-        self.push(value)
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<(), E> {
-        self.push(value)
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<(), E> {
-        self.push(value)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        self.0.push('[');
-        while items.next_element_seed(Sorted(self.0))?.is_some() {
-            self.0.push(',');
-        }
-        self.close(']');
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
-        let mut sorted = BTreeMap::new();
-        while let Some(name) = fields.next_key::<String>()? {
-            let mut value = String::new();
-            fields.next_value_seed(Sorted(&mut value))?;
-            sorted.insert(name, value);
-        }
-        self.0.push('{');
-        for (name, value) in sorted {
-            Sorted(self.0).push(name)?;
-            self.0.push(':');
-            self.0.push_str(&value);
-            self.0.push(',');
-        }
-        self.close('}');
-        Ok(())
     }
 }
 
