@@ -15,7 +15,7 @@ pub use create::bytes_to_read;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {
-    pub use super::{batch::decoded, delete::proves_delete};
+    pub use super::{batch::decoded, delete::accepted};
 }
 
 use k8s_openapi::api::core::v1::Pod as PodResource;
@@ -26,44 +26,40 @@ use self::batch::{Batch, decoded};
 use super::{
     context::Context,
     observe::{Pod, Seen, Set, View, Whole},
-    plan::{Look, Plan, Rollout, Why},
+    plan::{Look, Plan},
     set_state::SetState,
 };
 use crate::api::{self, PodSet};
 use operator_kit::{client::Answer, requests};
 
 /// Carries out a plan.
-pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetState) -> Done {
-    let is_creating = !plan.create.is_empty();
-    let is_replacing = is_creating && plan.create.iter().all(|creation| creation.replacements > 0);
-    let is_deleting = plan.delete.iter().any(|deletion| deletion.why == Why::Surplus);
+pub async fn act(context: &Context, view: &View, plan: &Plan, state: &mut SetState) -> Done {
     let batch = Batch::new(context, &view.set);
-    let is_rolling = plan.rollout == Rollout::InProgress;
-    let mut done = Done { is_creating, is_replacing, is_deleting, is_rolling, ..Done::default() };
+    let mut done = Done::default();
     let unlabelled = view.pods.iter().map(|seen| &seen.pod).filter(|pod| !pod.is_labelled);
     state.retry.relabels.retain(&unlabelled.map(|pod| pod.uid.clone()).collect());
-    look(batch, plan.look, state, &mut done).await;
-    relabel(batch, plan.relabel, state).await;
-    let mut create = plan.create;
+    look(batch, &plan.look, state, &mut done).await;
+    relabel(batch, &plan.relabel, state).await;
+    let mut create = Vec::from_iter(&plan.create);
     if let Some(prepare) = plan.prepare {
         prepare::prepare(batch, view, prepare, state, &mut done).await;
         // A failed preparation may stop creates. The next plan decides about those.
         let is_stopped = state.preparation.stops_creates(&view.set);
         create.retain(|creation| !done.is_namespace_terminating() && (creation.former.is_some() || !is_stopped));
     }
-    delete::delete(batch, plan.delete, state, &mut done).await;
+    delete::delete(batch, &plan.delete, state, &mut done).await;
     create::create(context, &view.set, create, state, &mut done).await;
     done
 }
 
 /// Reads pods whose fate is unknown.
-async fn look(batch: Batch<'_>, looks: Vec<Look>, state: &mut SetState, done: &mut Done) {
-    let read = |look: Look| async move { (batch.read_pod(&look.key).await, look) };
+async fn look<'a>(batch: Batch<'a>, looks: &'a [Look], state: &mut SetState, done: &mut Done) {
+    let read = |look: &'a Look| batch.read_pod(&look.key);
     let mut failures = 0;
-    let handle = |(found, look): (Result<Option<Pod>, String>, Look)| match found {
+    let handle = |look: &Look, found: Result<Option<Pod>, String>| match found {
         Ok(found) => {
             batch.change_pods(|pods, now| pods.looked_up(&look.key, look.sought.as_ref(), found, now));
-            match look.sought {
+            match &look.sought {
                 Some(sought) if look.settles_delete => drop(state.fates.deletes.remove(&sought.pod.uid)),
                 Some(_) => {}
                 None => drop(state.fates.unknown.remove(&*look.key.name)),
@@ -90,9 +86,9 @@ pub async fn read_set(context: &Context, set: &Set) -> Result<Option<Set>, Strin
 }
 
 /// Restores the watched label of pods that lost it.
-async fn relabel(batch: Batch<'_>, pods: Vec<Seen>, state: &mut SetState) {
-    let send = |seen: Seen| async move { (restore_label(batch, &seen.pod).await, seen) };
-    let handle = |(answer, Seen { pod, .. }): (Answer, Seen)| {
+async fn relabel<'a>(batch: Batch<'a>, pods: &'a [Seen], state: &mut SetState) {
+    let send = |seen: &'a Seen| restore_label(batch, &seen.pod);
+    let handle = |Seen { pod, .. }: &Seen, answer: Answer| {
         let restored = match &answer {
             Answer::NotLeading => return false,
             Answer::Done(body) => decoded(body).ok().filter(|pod| pod.is_labelled),

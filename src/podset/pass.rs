@@ -49,34 +49,28 @@ pub struct Pass<'a> {
 enum Needed {
     /// The sets and pods of the namespace: it was not read in this term, or the cache may have forgotten pods since.
     Namespace,
-    /// The set: it may be gone (`None`), or its template is not in the cache (`Some`: the bytes to reserve for it and for the pods).
-    Set(Option<usize>),
+    /// The set: it may be gone, or its template is not in the cache. So many bytes are reserved for it and for the pods.
+    Set(usize),
 }
 
 /// The set, as it was read in this pass, and the memory that is reserved for its template and the pods created from it.
 struct ReadSet {
     set: Option<Set>,
     room: Option<Permit>,
-    bytes: Option<usize>,
+    bytes: usize,
 }
 
-/// A plan that can be carried out.
-struct Executable {
-    view: View,
-    plan: Plan,
-    /// Held until the pods are created.
-    _room: Option<Permit>,
-}
+/// A plan that can be carried out, and the memory that is reserved until its pods are created.
+type Executable = (View, Plan, Option<Permit>);
 
 impl Pass<'_> {
     /// Brings the set closer to its spec. Returns when to look at it again; as an error, if the pass ended early.
     pub async fn run(&self, state: &mut SetState) -> Result<Next, Next> {
-        let executable = self.plan_and_read(state).await?;
+        let (view, plan, room) = self.plan_and_read(state).await?;
         state.retry.read_failures = Failures::default();
-        let (view, after, has_failed) = if executable.plan.has_work() {
-            self.act(executable, state).await?
-        } else {
-            (executable.view, executable.plan, false)
+        let (view, after, has_failed) = match plan.has_work() {
+            true => self.act((view, plan, room), state).await?,
+            false => (view, plan, false),
         };
         report::settle(&after, state);
         let new = report::announce(self.context, &view, &after, state);
@@ -109,12 +103,12 @@ impl Pass<'_> {
                 // The set changed while it was read. End the pass, so that other sets can use the memory for templates.
                 Some(Needed::Set(_)) if known.is_some() => return Err(Next::At(self.context.env.now())),
                 Some(Needed::Set(bytes)) => {
-                    let large = bytes.filter(|bytes| *bytes > budget::SMALL);
-                    let room = large.and_then(|bytes| self.context.templates.try_acquire(&self.key.namespace, bytes));
-                    if large.is_some() && room.is_none() {
+                    let needs_room = bytes > budget::SMALL;
+                    let room = needs_room.then(|| self.context.templates.try_acquire(&self.key.namespace, bytes));
+                    if matches!(room, Some(None)) {
                         return self.without_room(view, plan, state).await;
                     }
-                    known = Some(ReadSet { set: self.read_set(&view, state).await?, room, bytes });
+                    known = Some(ReadSet { set: self.read_set(&view, state).await?, room: room.flatten(), bytes });
                 }
             }
         }
@@ -166,13 +160,12 @@ impl Pass<'_> {
             return Some(Needed::Namespace);
         }
         let bytes = act::bytes_to_read(&view.set, plan);
-        let is_known = match (known, bytes) {
-            (Some(known), Some(bytes)) => known.has_template(&view.set, bytes),
-            (Some(_), None) => true,
+        let is_known = match known {
+            Some(known) => bytes.is_none_or(|bytes| known.has_template(&view.set, bytes)),
             // The watch of pods may be ahead of the watch of sets: pods may be gone because their set was deleted.
-            (None, bytes) => bytes.is_none() && !plan.creates_in_doubt(&view.set, state),
+            None => bytes.is_none() && !plan.creates_in_doubt(&view.set, state),
         };
-        (!is_known).then_some(Needed::Set(bytes))
+        (!is_known).then_some(Needed::Set(bytes.unwrap_or_default()))
     }
 
     /// Reads the set; `None`: it is gone, and the cache knows it.
@@ -219,7 +212,7 @@ impl Pass<'_> {
     async fn without_room(&self, view: View, plan: Plan, state: &mut SetState) -> Result<Executable, Next> {
         let others = Plan { create: Vec::new(), prepare: None, ..plan.clone() };
         if others.has_work() {
-            return Ok(Executable { view, plan: others, _room: None });
+            return Ok((view, others, None));
         }
         let env = &self.context.env;
         let new = report::announce(self.context, &view, &plan, state);
@@ -229,15 +222,14 @@ impl Pass<'_> {
     }
 
     /// Carries out the plan and plans again. Returns the set and the plan as they stand then, and whether something failed.
-    async fn act(&self, executable: Executable, state: &mut SetState) -> Result<(View, Plan, bool), Next> {
-        let Executable { view, plan, _room } = executable;
+    async fn act(&self, (view, plan, room): Executable, state: &mut SetState) -> Result<(View, Plan, bool), Next> {
         let _busy = self.busy();
-        let (began, from) = (self.context.env.now(), plan.count.live);
-        let done = act::act(self.context, &view, plan, state).await;
+        let began = self.context.env.now();
+        let done = act::act(self.context, &view, &plan, state).await;
         let (has_failed, is_rejected) = (done.has_failed, done.rejected_delete.is_some());
-        report::learn(self.context, &view.set, done, from, state);
+        report::learn(self.context, &view.set, &plan, done, state);
         // The template is no longer needed.
-        drop((view, _room));
+        drop((view, room));
         let (view, after) = self.plan(state)?;
         let since = *state.reports.silent_since.get_or_insert(began);
         let is_quick = self.context.env.now().duration_since(since) < REPORT_AFTER;
@@ -259,7 +251,7 @@ impl ReadSet {
     /// Whether this is the template of this set, and no more bytes are needed than were reserved.
     fn has_template(&self, set: &Set, bytes: usize) -> bool {
         let is_current = |read: &Set| read.uid == set.uid && read.generation == set.generation;
-        self.set.as_ref().is_some_and(is_current) && self.bytes.is_some_and(|reserved| bytes <= reserved)
+        self.set.as_ref().is_some_and(is_current) && bytes <= self.bytes
     }
 }
 
@@ -268,9 +260,9 @@ fn executable(view: View, plan: Plan, known: Option<ReadSet>) -> Executable {
     match known {
         Some(ReadSet { set: Some(read), room, .. }) if act::bytes_to_read(&view.set, &plan).is_some() => {
             let set = Arc::new(Set { wanted: read.wanted, ..Set::clone(&view.set) });
-            Executable { view: View { set, ..view }, plan, _room: room }
+            (View { set, ..view }, plan, room)
         }
-        _ => Executable { view, plan, _room: None },
+        _ => (view, plan, None),
     }
 }
 

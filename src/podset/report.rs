@@ -13,7 +13,7 @@ use super::{
     context::Context,
     events::{self, Event},
     observe::{Set, View},
-    plan::{Hold, Plan, Rollout},
+    plan::{Hold, Plan, Rollout, Why},
     rejection::{Rejection, RejectionKind},
     set_state::{Burst, ReportedRollout, Reports, SetState, Stage},
     status,
@@ -31,22 +31,26 @@ const NAMES_SHOWN: usize = 10;
 /// one status write for each pod.
 const STEP: SignedDuration = SignedDuration::from_secs(30);
 
-/// Updates the state with the result of a pass: what the next plan and report need. Logs it in one line. `from` is the number of live pods
-/// before the pass.
-pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut SetState) {
+/// Updates the state with the result of this plan: what the next plan and report need. Logs it in one line.
+pub fn learn(context: &Context, set: &Set, plan: &Plan, done: Done, state: &mut SetState) {
     let (created, deleted) = (done.created.len(), done.deleted.len());
+    let (from, is_creating) = (plan.count.live, !plan.create.is_empty());
     let to = (from + created).saturating_sub(deleted);
+    let is_replacing = is_creating && plan.create.iter().all(|creation| creation.replacements > 0);
+    let is_deleting = plan.delete.iter().any(|deletion| deletion.why == Why::Surplus);
+    let is_rolling = plan.rollout == Rollout::InProgress;
     if state.live.is_none() && set.is_observed() && probably_reached_n(set) {
         state.reports.reached = Some(set.replicas());
     }
-    let is_scaling = !done.is_replacing && !has_reached_n(set, state);
+    let is_scaling = !is_replacing && !has_reached_n(set, state);
     // A rollout has events of its own.
-    let is_update = done.is_rolling && !is_scaling;
+    let is_update = is_rolling && !is_scaling;
     record_span(&done);
-    if (done.is_creating || done.is_deleting) && !is_update {
-        extend_burst(&done, set.replicas(), from, is_scaling, &mut state.reports);
+    if (is_creating || is_deleting) && !is_update {
+        let burst = Burst { wanted: set.replicas(), from, created, is_deleting, is_scaling };
+        extend_burst(burst, &mut state.reports);
     }
-    if done.is_creating {
+    if is_creating {
         state.retry.tried_generation = Some(set.generation);
     }
     if created + deleted > 0 {
@@ -61,7 +65,7 @@ pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut 
         info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "{what}");
     }
     // In a rollout, pods of the former template prove nothing about the new one.
-    if created > 0 && (done.has_updated || !done.is_rolling) && !done.has_failed {
+    if created > 0 && (done.has_updated || !is_rolling) && !done.has_failed {
         state.retry.backoff = None;
     }
     if done.has_failed || done.is_namespace_terminating() {
@@ -83,13 +87,13 @@ pub fn learn(context: &Context, set: &Set, done: Done, from: usize, state: &mut 
 }
 
 /// Adds what a pass has done to the work that gets one event. Work for another number of pods ends with that.
-fn extend_burst(done: &Done, wanted: usize, from: usize, is_scaling: bool, reports: &mut Reports) {
-    let former = reports.burst.take_if(|burst| burst.wanted != wanted);
-    reports.ended.extend(former.map(|burst| (burst, from)));
-    let burst = reports.burst.get_or_insert(Burst { wanted, from, created: 0, is_deleting: false, is_scaling });
-    burst.created += done.created.len();
-    burst.is_deleting |= done.is_deleting;
-    if is_scaling {
+fn extend_burst(work: Burst, reports: &mut Reports) {
+    let former = reports.burst.take_if(|burst| burst.wanted != work.wanted);
+    reports.ended.extend(former.map(|burst| (burst, work.from)));
+    let burst = reports.burst.get_or_insert(Burst { created: 0, ..work });
+    burst.created += work.created;
+    burst.is_deleting |= work.is_deleting;
+    if work.is_scaling {
         reports.reached = None;
     }
 }

@@ -1,6 +1,6 @@
 //! Part of *act*: the requests of one pass over one set, and their shared limits.
 
-use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod as PodResource;
 
@@ -19,7 +19,7 @@ pub const AT_ONCE: usize = WRITES_OF_A_NAMESPACE;
 /// A batch begins no request after this time. Without this limit, the status of a set whose creates take 8 s would be wrong for 30 s.
 const SENDING_TIME: SignedDuration = SignedDuration::from_secs(4);
 
-/// What a plan asked for, and what came of it. Only [`act`](super::act) makes it, so the report contains nothing that was not tried.
+/// What came of a plan. Only [`act`](super::act) makes it, so the report contains nothing that was not tried.
 #[derive(Debug, Default)]
 pub struct Done {
     /// Names of the pods that were created.
@@ -30,14 +30,6 @@ pub struct Done {
     pub rejected_create: Option<Rejection>,
     /// Whether a pod was created with the template of the spec.
     pub has_updated: bool,
-    /// Whether pods were to be created.
-    pub is_creating: bool,
-    /// Whether all pods to create replace finished ones.
-    pub is_replacing: bool,
-    /// Whether surplus pods were to be deleted.
-    pub is_deleting: bool,
-    /// Whether pods are being replaced because of their template.
-    pub is_rolling: bool,
     /// Why a delete was rejected, if one was.
     pub rejected_delete: Option<String>,
     /// Whether something failed, so that the next try must wait.
@@ -72,11 +64,11 @@ impl<'a> Batch<'a> {
 
     /// Sends the first requests, and allows one more in flight after each answer, up to a limit. So a set whose pods are rejected costs one
     /// request. `handle` handles an answer, and returns whether to go on.
-    pub async fn slow_start<T, R, F: Future<Output = R>>(
+    pub async fn slow_start<'i, T: 'i, R, F: Future<Output = R>>(
         self,
-        items: Vec<T>,
-        send: impl Fn(T) -> F,
-        mut handle: impl FnMut(R) -> bool,
+        items: impl IntoIterator<Item = &'i T>,
+        send: impl Fn(&'i T) -> F,
+        mut handle: impl FnMut(&'i T, R) -> bool,
     ) {
         let mut items = items.into_iter();
         let mut in_flight = FuturesUnordered::new();
@@ -87,11 +79,11 @@ impl<'a> Batch<'a> {
         loop {
             while goes_on && in_flight.len() < at_once && may_begin(is_first) {
                 let Some(item) = items.next() else { break };
-                in_flight.push(send(item));
+                in_flight.push(send(item).map(move |answer| (item, answer)));
                 is_first = false;
             }
-            let Some(result) = in_flight.next().await else { break };
-            goes_on &= handle(result);
+            let Some((item, answer)) = in_flight.next().await else { break };
+            goes_on &= handle(item, answer);
             at_once = (at_once + 1).min(self.at_once);
         }
     }
@@ -103,11 +95,8 @@ impl<'a> Batch<'a> {
     }
 
     /// Reads a pod, consistently. Boxed, because few writes need it, and its state would enlarge the future of each one.
-    pub fn read_pod<'b>(&self, key: &'b ObjectKey) -> BoxFuture<'b, Result<Option<Pod>, String>>
-    where
-        'a: 'b,
-    {
-        Box::pin(self.context.clients.read.get::<PodResource, Pod>(key))
+    pub async fn read_pod(self, key: &ObjectKey) -> Result<Option<Pod>, String> {
+        Box::pin(self.context.clients.read.get::<PodResource, Pod>(key)).await
     }
 
     /// Changes the cache of pods.

@@ -28,20 +28,14 @@ use operator_kit::{budget, client::Answer, requests};
 /// How many bytes of templates the creates of one set may have in flight.
 const BYTES_AT_ONCE: usize = 1 << 20;
 
-/// What the answer to a create proves, or why it was not sent.
+/// What came of a create.
 enum Created {
-    /// This request created the pod, with the template of this revision.
-    Made(Box<Pod>, Revision),
+    /// This was the answer. A read has confirmed a conflict.
+    Answered(Answer),
     /// The name was taken: by this pod, or by one that is gone again.
-    Taken(Option<Box<Pod>>),
-    /// It was rejected.
-    Rejected(Rejection),
-    /// It got no answer that proves its fate and may take effect (`may_land`), or it did not leave this process.
-    Failed { rejection: Rejection, may_land: bool },
+    Taken(Option<Pod>),
     /// It was not sent, because a read before it failed.
     Unread(String),
-    /// This process does not lead.
-    NotLeading,
 }
 
 /// How many creates of one set may be in flight if its template has this many bytes.
@@ -63,13 +57,11 @@ struct Source<'a> {
     revision: Revision,
     /// `None`: the default pod.
     template: Option<&'a PodTemplate>,
-    /// Whether it is the former one, not the spec's.
-    is_former: bool,
 }
 
 /// Creates pods: those of the former template first, and then those of the spec's. A rejection of one template does not keep the other from
 /// being tried.
-pub async fn create(context: &Context, set: &Set, creations: Vec<Creation>, state: &mut SetState, done: &mut Done) {
+pub async fn create(context: &Context, set: &Set, creations: Vec<&Creation>, state: &mut SetState, done: &mut Done) {
     let Ok(Wanted { revision, template: PodsLike::Template(template), .. }) = &set.wanted else { return };
     // Each batch has a time limit of its own, because slow requests can use it up.
     let batch = || Batch::new(context, set);
@@ -78,7 +70,7 @@ pub async fn create(context: &Context, set: &Set, creations: Vec<Creation>, stat
     if let Some(revision) = former.iter().find_map(|creation| creation.former) {
         match prepare::former_template(batch(), revision).await {
             Ok(Some(template)) => {
-                let source = Source { revision, template: template.as_ref(), is_former: true };
+                let source = Source { revision, template: template.as_ref() };
                 create_from(batch(), source, former, state, done).await;
                 of_former = done.created.len();
                 if state.strays_hold() || done.is_namespace_terminating() {
@@ -94,16 +86,16 @@ pub async fn create(context: &Context, set: &Set, creations: Vec<Creation>, stat
             }
         }
     }
-    let source = Source { revision: *revision, template: template.as_deref(), is_former: false };
+    let source = Source { revision: *revision, template: template.as_deref() };
     create_from(batch(), source, new, state, done).await;
     done.has_updated = done.created.len() > of_former;
 }
 
 /// Creates pods of one template.
-async fn create_from(
-    mut batch: Batch<'_>,
-    source: Source<'_>,
-    creations: Vec<Creation>,
+async fn create_from<'a>(
+    mut batch: Batch<'a>,
+    source: Source<'a>,
+    creations: Vec<&'a Creation>,
     state: &mut SetState,
     done: &mut Done,
 ) {
@@ -111,7 +103,8 @@ async fn create_from(
     batch.at_once = at_once(bytes);
     // A former template is never kept, so it needs room like a large one of the spec. It is held until the pods are created.
     let room = bytes * (1 + batch.at_once.min(creations.len()));
-    let needs_room = source.is_former && room > budget::SMALL;
+    let is_former = creations.iter().any(|creation| creation.former.is_some());
+    let needs_room = is_former && room > budget::SMALL;
     let room = needs_room.then(|| batch.context.templates.try_acquire(&batch.set.key.namespace, room));
     if matches!(room, Some(None)) {
         done.has_failed = true;
@@ -121,144 +114,154 @@ async fn create_from(
     // in each pass.
     let is_known = state.retry.tried_generation == Some(batch.set.generation) && state.retry.backoff.is_none();
     batch.first = 1 + state.reports.burst.filter(|_| is_known).map_or(0, |burst| burst.created);
-    let send = |creation: Creation| async move { (create_one(batch, &creation, source).await, creation) };
-    let handle = |(created, creation)| handle(batch, created, creation, state, done);
+    let send = |creation: &'a Creation| create_one(batch, creation, source);
+    let handle = |creation: &Creation, created| handle(batch, source, creation, created, state, done);
     batch.slow_start(creations, send, handle).await;
 }
 
 async fn create_one(batch: Batch<'_>, creation: &Creation, source: Source<'_>) -> Created {
     let Batch { context, set, .. } = batch;
-    let Source { revision, template, is_former } = source;
     let key = set.key.sibling(&creation.name);
     if creation.is_repeated {
         // The name makes a second create harmless, unless a webhook renames pods. So read first.
         match batch.read_pod(&key).await {
             Ok(None) => {}
-            Ok(found) => return Created::Taken(found.map(Box::new)),
+            Ok(found) => return Created::Taken(found),
             Err(error) => return Created::Unread(error),
         }
     }
-    let failed = |error: &str, may_land| {
-        let message = rejection::words(error, &creation.name, &names::prefix(&set.key.name));
-        let (kind, generation) = (RejectionKind::Unclear, set.generation);
-        Created::Failed { rejection: Rejection { kind, message, generation }, may_land }
-    };
-    let rejection = |status: &Status| {
-        let mut rejection = rejection::read(status, &creation.name, &names::prefix(&set.key.name), set.generation);
-        // This says nothing about the template of the spec.
-        if is_former && rejection.kind == RejectionKind::InvalidTemplate {
-            rejection.kind = RejectionKind::Forbidden;
-        }
-        rejection
-    };
-    let Creation { name, replacements, .. } = creation;
-    let namespace = &set.key.namespace;
     let build = || {
+        let (Source { revision, template, .. }, Creation { name, replacements, .. }) = (source, creation);
         let manifest = pod::manifest(set, template, &context.default_spec, name, *replacements, revision);
-        requests::create::<PodResource>(namespace, &manifest)
+        requests::create::<PodResource>(&key.namespace, &manifest)
     };
-    match context.clients.write.send(namespace, build).await {
-        Answer::Done(body) => match decoded(&body) {
-            Ok(pod) => Created::Made(Box::new(pod), revision),
-            Err(error) => failed(&format!("the answer cannot be read: {error}"), true),
-        },
+    match context.clients.write.send(&key.namespace, build).await {
         // The name is taken, or a quota is being changed. The reason tells which, and a read confirms it.
         Answer::Rejected(status) if status.code == 409 => match batch.read_pod(&key).await {
-            Ok(None) if status.reason != "AlreadyExists" => Created::Rejected(rejection(&status)),
-            Ok(found) => Created::Taken(found.map(Box::new)),
-            Err(error) => failed(&error, true),
+            Ok(None) if status.reason != "AlreadyExists" => Created::Answered(Answer::Rejected(status)),
+            Ok(found) => Created::Taken(found),
+            Err(error) => Created::Answered(Answer::Failed { error, may_land: true }),
         },
-        Answer::Rejected(status) => Created::Rejected(rejection(&status)),
-        Answer::Failed { error, may_land } => failed(&error, may_land),
-        Answer::NotLeading => Created::NotLeading,
+        answer => Created::Answered(answer),
     }
 }
 
-/// Handles the answer to a create. Returns whether the next one may be sent.
-fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut SetState, done: &mut Done) -> bool {
-    let Batch { context, set, .. } = batch;
-    let now = context.env.now();
-    let Creation { name, replacements, former, .. } = creation;
-    // While the template of the spec is invalid, the status keeps saying so: failed creates with the former template do not replace that
-    // message.
-    let invalid = state.reports.rejected_create.as_ref().filter(|known| known.is_invalid_template(set.generation));
-    let is_hidden = former.is_some() && invalid.is_some();
+/// Handles what came of a create. Returns whether the next one may be sent.
+fn handle(
+    batch: Batch<'_>,
+    source: Source<'_>,
+    creation: &Creation,
+    created: Created,
+    state: &mut SetState,
+    done: &mut Done,
+) -> bool {
+    let name = &creation.name;
     match created {
-        Created::Made(mut made, revision) => {
-            // A webhook may have removed the annotation with the number of replacements.
-            made.replacements = made.replacements.max(replacements);
-            let is_as_specified = handle_made(batch, *made, (name, revision), state, done);
-            if is_as_specified {
-                state.retry.finishes.created(revision, replacements);
+        Created::Answered(Answer::Done(body)) => match decoded(&body) {
+            Ok(pod) => return handle_made(batch, source.revision, creation, pod, state, done),
+            Err(error) => {
+                let error = format!("the answer cannot be read: {error}");
+                handle_failed(batch, creation, (&error, true), state, done);
             }
-            return is_as_specified;
+        },
+        Created::Answered(Answer::Rejected(status)) => handle_rejected(batch, creation, &status, state, done),
+        Created::Answered(Answer::Failed { error, may_land }) => {
+            handle_failed(batch, creation, (&error, may_land), state, done);
         }
+        Created::Answered(Answer::NotLeading) => {}
         Created::Taken(found) => {
-            state.fates.create_answered(&name);
+            state.fates.create_answered(name);
             let is_free = found.is_none();
-            state.met_foreign_pod |= handle_taken(batch, &name, found, done);
+            state.met_foreign_pod |= handle_taken(batch, name, found, done);
             return !is_free;
         }
-        Created::Rejected(rejection) => {
-            // A namespace that is being deleted has its own backoff.
-            let is_failure = rejection.kind != RejectionKind::NamespaceTerminating;
-            if is_failure {
-                debug!(set = %set.key, pod = name, reason = rejection.message, "creating a pod was rejected");
-            }
-            state.fates.create_rejected(&name, now);
-            if rejection.kind == RejectionKind::InvalidTemplate {
-                state.preparation.dry_run = None;
-            }
-            done.has_failed |= is_failure;
-            if !(is_failure && is_hidden) {
-                done.rejected_create = Some(rejection);
-            }
-        }
-        Created::Failed { rejection, may_land } => {
-            done.has_failed = true;
-            let reason = &rejection.message;
-            // Only a repeated failure is reported: the first may have been a short outage, but a webhook may never answer.
-            let is_repeated = state.fates.has_failed(&name);
-            if is_repeated {
-                debug!(set = %set.key, pod = name, reason, may_take_effect = may_land, "creating a pod failed again");
-            } else {
-                warn!(set = %set.key, pod = name, reason, may_take_effect = may_land, "creating a pod failed");
-            }
-            if !is_hidden && (is_repeated || state.inherits_failure(set, status::FAILED_CREATE)) {
-                done.rejected_create = Some(rejection);
-            }
-            if may_land {
-                state.fates.create_unanswered(&name, now);
-            } else {
-                state.fates.create_rejected(&name, now);
-            }
-        }
         Created::Unread(error) => {
-            warn!(set = %set.key, pod = name, error, "cannot check whether a pod was created");
+            warn!(set = %batch.set.key, pod = name, error, "cannot check whether a pod was created");
             done.has_failed = true;
         }
-        Created::NotLeading => {}
     }
     false
+}
+
+/// Whether the status keeps saying that the template of the spec is invalid: failed creates with the former template do not replace that
+/// message.
+fn is_hidden(creation: &Creation, set: &Set, state: &SetState) -> bool {
+    let known = state.reports.rejected_create.as_ref();
+    creation.former.is_some() && known.is_some_and(|known| known.is_invalid_template(set.generation))
+}
+
+fn handle_rejected(batch: Batch<'_>, creation: &Creation, status: &Status, state: &mut SetState, done: &mut Done) {
+    let (set, name) = (batch.set, &creation.name);
+    let mut rejection = rejection::read(status, name, &names::prefix(&set.key.name), set.generation);
+    // The former template says nothing about that of the spec.
+    if creation.former.is_some() && rejection.kind == RejectionKind::InvalidTemplate {
+        rejection.kind = RejectionKind::Forbidden;
+    }
+    // A namespace that is being deleted has its own backoff.
+    let is_failure = rejection.kind != RejectionKind::NamespaceTerminating;
+    if is_failure {
+        debug!(set = %set.key, pod = name, reason = rejection.message, "creating a pod was rejected");
+    }
+    state.fates.create_rejected(name, batch.context.env.now());
+    if rejection.kind == RejectionKind::InvalidTemplate {
+        state.preparation.dry_run = None;
+    }
+    done.has_failed |= is_failure;
+    if !(is_failure && is_hidden(creation, set, state)) {
+        done.rejected_create = Some(rejection);
+    }
+}
+
+/// Handles a create that got no answer which proves its fate and may take effect (`may_land`), or that did not leave this process.
+fn handle_failed(
+    batch: Batch<'_>,
+    creation: &Creation,
+    (error, may_land): (&str, bool),
+    state: &mut SetState,
+    done: &mut Done,
+) {
+    let (set, name, now) = (batch.set, &creation.name, batch.context.env.now());
+    let reason = rejection::words(error, name, &names::prefix(&set.key.name));
+    done.has_failed = true;
+    // Only a repeated failure is reported: the first may have been a short outage, but a webhook may never answer.
+    let is_repeated = state.fates.has_failed(name);
+    if is_repeated {
+        debug!(set = %set.key, pod = name, reason, may_take_effect = may_land, "creating a pod failed again");
+    } else {
+        warn!(set = %set.key, pod = name, reason, may_take_effect = may_land, "creating a pod failed");
+    }
+    if !is_hidden(creation, set, state) && (is_repeated || state.inherits_failure(set, status::FAILED_CREATE)) {
+        let (kind, generation) = (RejectionKind::Unclear, set.generation);
+        done.rejected_create = Some(Rejection { kind, message: reason, generation });
+    }
+    match may_land {
+        true => state.fates.create_unanswered(name, now),
+        false => state.fates.create_rejected(name, now),
+    }
 }
 
 /// Handles a created pod. Returns whether it matches its manifest. If not, it is a stray and is deleted.
 fn handle_made(
     batch: Batch<'_>,
-    pod: Pod,
-    (name, revision): (String, Revision),
+    revision: Revision,
+    creation: &Creation,
+    mut pod: Pod,
     state: &mut SetState,
     done: &mut Done,
 ) -> bool {
     let Batch { context, set, .. } = batch;
-    state.fates.create_answered(&name);
-    let difference = (context.rules.differs)(&pod, &name, &set.uid, revision);
+    let Creation { name, replacements, .. } = creation;
+    state.fates.create_answered(name);
+    // A webhook may have removed the annotation with the number of replacements.
+    pod.replacements = pod.replacements.max(*replacements);
+    let difference = (context.rules.differs)(&pod, name, &set.uid, revision);
     let (uid, made) = (pod.uid.clone(), pod.key.name.to_string());
     if difference.is_none() || pod.owner.as_ref() == Some(&set.uid) {
         batch.change_pods(|pods, now| pods.created(pod, now));
     }
     let Some(message) = difference else {
-        done.created.push(name);
+        done.created.push(name.clone());
+        state.retry.finishes.created(revision, *replacements);
         return true;
     };
     warn!(set = %set.key, pod = made, "{message}");
@@ -270,7 +273,7 @@ fn handle_made(
 
 /// Handles a create whose name was taken by `found`: our own pod of an earlier create, or another pod; `None`: the name is free again.
 /// Returns whether it was another pod.
-fn handle_taken(batch: Batch<'_>, name: &str, found: Option<Box<Pod>>, done: &mut Done) -> bool {
+fn handle_taken(batch: Batch<'_>, name: &str, found: Option<Pod>, done: &mut Done) -> bool {
     let Batch { context, set, .. } = batch;
     let key = set.key.sibling(name);
     let Some(pod) = found else {
@@ -283,7 +286,7 @@ fn handle_taken(batch: Batch<'_>, name: &str, found: Option<Box<Pod>>, done: &mu
         done.created.push(name.to_owned());
     }
     if !is_ours || pod.owner.as_ref() == Some(&set.uid) {
-        batch.change_pods(|pods, now| pods.looked_up(&key, None, Some(*pod), now));
+        batch.change_pods(|pods, now| pods.looked_up(&key, None, Some(pod), now));
     }
     !is_ours
 }

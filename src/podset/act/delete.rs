@@ -12,7 +12,6 @@ use crate::podset::{
     status,
 };
 use operator_kit::{
-    ObjectKey,
     client::Answer,
     meta::Uid,
     requests,
@@ -25,7 +24,7 @@ const MAX_EXTRA: usize = 4;
 /// What the answer to a delete proves, or why it was not sent.
 enum Deleted {
     /// The delete was accepted; with the pod's last state, if the answer has it.
-    Accepted(Option<Box<Pod>>),
+    Accepted(Option<Pod>),
     /// The pod was gone already.
     Gone,
     /// The API server rejected it, so it will not take effect.
@@ -37,14 +36,14 @@ enum Deleted {
 }
 
 /// Deletes pods.
-pub async fn delete(mut batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut SetState, done: &mut Done) {
+pub async fn delete<'a>(mut batch: Batch<'a>, deletions: &'a [Deletion], state: &mut SetState, done: &mut Done) {
     // Rejected deletes may be slow. Begin several, or the pass ends before it reaches the other pods.
     batch.first += state.retry.rejected.count().min(MAX_EXTRA);
-    let send = |deletion: Deletion| async move { (delete_one(batch, &deletion).await, deletion) };
+    let send = |deletion: &'a Deletion| delete_one(batch, deletion);
     let is_going = |deletion: &Deletion| state.fates.is_going(&deletion.uid);
     let is_reported = state.inherits_failure(batch.set, status::FAILED_DELETE);
     let have_failed = is_reported || state.retry.rejected.message().is_some() || deletions.iter().any(is_going);
-    let handle = |(deleted, deletion)| handle(batch, (deleted, deletion), have_failed, state, done);
+    let handle = |deletion: &Deletion, deleted| handle(batch, deletion, deleted, have_failed, state, done);
     batch.slow_start(deletions, send, handle).await;
 }
 
@@ -52,36 +51,36 @@ pub async fn delete(mut batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut 
 /// leader, or a delete of one of these pods got no answer. Returns whether the next one may be sent.
 fn handle(
     batch: Batch<'_>,
-    (deleted, deletion): (Deleted, Deletion),
+    deletion: &Deletion,
+    deleted: Deleted,
     have_failed: bool,
     state: &mut SetState,
     done: &mut Done,
 ) -> bool {
-    let Deletion { key, uid, version, why, .. } = deletion;
-    let now = batch.context.env.now();
+    let Deletion { key, uid, why, .. } = deletion;
     match deleted {
         Deleted::Accepted(last) => {
-            batch.change_pods(|pods, now| pods.delete_answered(&uid, last.map(|pod| *pod), now));
+            batch.change_pods(|pods, now| pods.delete_answered(uid, last, now));
             match why {
                 Why::Surplus | Why::Outdated => done.deleted.push(key.name.to_string()),
                 Why::Finished => {}
                 // No pod is created until it is certainly gone.
                 Why::Stray => {
-                    state.retry.rejected.forget(&uid);
+                    state.retry.rejected.forget(uid);
                     done.has_failed = true;
                     return true;
                 }
             }
         }
-        Deleted::Gone => batch.change_pods(|pods, now| pods.gone(&uid, now)),
+        Deleted::Gone => batch.change_pods(|pods, now| pods.gone(uid, now)),
         Deleted::Failed { error, may_land } => {
             if may_land {
-                state.fates.deletes.insert(uid.clone(), now);
+                state.fates.deletes.insert(uid.clone(), batch.context.env.now());
             }
             if may_land && have_failed {
                 // It is not the first failure. Perhaps only this pod is affected.
-                let goes_on = delay(batch, (&key, &uid, version), &error, state, done);
-                state.retry.rejected.leave_time_for_others(&uid, batch.context.rules.cache.quarantine);
+                let goes_on = delay(batch, deletion, &error, state, done);
+                state.retry.rejected.leave_time_for_others(uid, batch.context.rules.cache.quarantine);
                 return goes_on;
             }
             // This says nothing about the pod: it may be a short outage, the delete was not sent, or the cache was out of date.
@@ -89,23 +88,25 @@ fn handle(
             done.has_failed = true;
             return false;
         }
-        Deleted::Rejected(error) => return delay(batch, (&key, &uid, version), &error, state, done),
+        Deleted::Rejected(error) => return delay(batch, deletion, &error, state, done),
         Deleted::NotLeading => return false,
     }
-    state.fates.deletes.remove(&uid);
-    state.fates.strays.remove(&uid);
-    state.retry.rejected.forget(&uid);
+    state.fates.deletes.remove(uid);
+    state.fates.strays.remove(uid);
+    state.retry.rejected.forget(uid);
     true
 }
 
 /// Delays the next delete of this pod alone. Returns whether the next one may be sent.
-fn delay(batch: Batch<'_>, pod: (&ObjectKey, &Uid, u64), error: &str, state: &mut SetState, done: &mut Done) -> bool {
+fn delay(batch: Batch<'_>, deletion: &Deletion, error: &str, state: &mut SetState, done: &mut Done) -> bool {
     if !batch.context.rules.is_confined {
         done.has_failed = true;
         return false;
     }
+    let Deletion { key, uid, version, .. } = deletion;
+    let pod = (key, uid, *version);
     done.rejected_delete = Some(batch.delay_rejected(&mut state.retry.rejected, pod, error, "cannot delete a pod"));
-    batch.change_pods(|pods, _| pods.delete_rejected(pod.1));
+    batch.change_pods(|pods, _| pods.delete_rejected(uid));
     true
 }
 
@@ -117,7 +118,7 @@ async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
     // The result if the read below shows that the pod stays.
     let if_it_stays = match batch.context.clients.write.send(&deletion.key.namespace, build).await {
         Answer::Done(body) => match accepted(&body, &deletion.uid) {
-            Some(deleted) => return deleted,
+            Some(last) => return Deleted::Accepted(last),
             None => {
                 let error = "the answer does not belong to the delete of this pod".to_owned();
                 Deleted::Failed { error, may_land: true }
@@ -131,7 +132,7 @@ async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
     };
     match batch.read_pod(&deletion.key).await {
         Ok(found) if found.as_ref().is_none_or(|pod| pod.uid != deletion.uid) => Deleted::Gone,
-        Ok(Some(pod)) if pod.is_terminating => Deleted::Accepted(Some(Box::new(pod))),
+        Ok(Some(pod)) if pod.is_terminating => Deleted::Accepted(Some(pod)),
         // The cache has an older state, and a delete that requires its version would fail again.
         Ok(Some(pod)) if deletion.is_exact && pod.version > deletion.version => {
             batch.change_pods(|pods, now| pods.looked_up(&deletion.key, None, Some(pod), now));
@@ -142,20 +143,15 @@ async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
     }
 }
 
-/// Checks a successful answer to the delete of the pod with this UID. It proves nothing if a proxy before the API server made it, or if
-/// another client deleted the pod at the same moment: the API server then answers with a pod without a version.
-fn accepted(body: &[u8], uid: &Uid) -> Option<Deleted> {
+/// The pod's last state, if the answer has it; `None`: this successful answer does not prove the delete of the pod with this UID. It proves
+/// nothing if a proxy before the API server made it, or if another client deleted the pod at the same moment: the API server then answers
+/// with a pod without a version.
+pub fn accepted(body: &[u8], uid: &Uid) -> Option<Option<Pod>> {
     match (decoded(body), serde_json::from_slice::<Status>(body)) {
-        (Ok(pod), _) if pod.uid == *uid => Some(Deleted::Accepted(Some(Box::new(pod)))),
-        (Err(_), Ok(status)) if status.is_success() => Some(Deleted::Accepted(None)),
+        (Ok(pod), _) if pod.uid == *uid => Some(Some(pod)),
+        (Err(_), Ok(status)) if status.is_success() => Some(None),
         _ => None,
     }
-}
-
-/// Whether this answer proves that the delete of the pod with this UID was accepted.
-#[cfg(fuzzing)]
-pub fn proves_delete(body: &[u8], uid: &Uid) -> bool {
-    accepted(body, uid).is_some()
 }
 
 #[cfg(test)]
