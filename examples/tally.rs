@@ -189,7 +189,7 @@ impl Controller for TallyController {
     }
 }
 
-// 5. The process. In the operator, `Replica::start` does this for all controllers, with leader election.
+// 5. The process. In the operator, `replica::start` does this for all controllers, with leader election.
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

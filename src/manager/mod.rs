@@ -7,7 +7,6 @@
 mod config;
 mod elsewhere;
 pub mod replica;
-mod signals;
 mod tasks;
 
 use std::{
@@ -21,11 +20,12 @@ use futures::future::OptionFuture;
 use jiff::SignedDuration;
 use tokio::{
     runtime::{Builder, Handle},
+    signal::unix::{SignalKind, signal},
     task::{JoinError, JoinHandle},
     time::timeout,
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::{
     api,
@@ -41,10 +41,9 @@ use operator_kit::{
     telemetry::{self, logs::Level, metrics::Metrics, traces::Traces},
     text::in_full,
 };
-use replica::{Parts, Replica};
-use signals::Signals;
-pub use tasks::Failure;
+use replica::Parts;
 use tasks::{FATAL, USAGE};
+pub use tasks::{Failure, Tasks};
 
 /// How long the main runtime may take to run a task that is ready before it counts as stuck.
 const MAIN_RUNTIME: SignedDuration = SignedDuration::from_secs(20);
@@ -114,9 +113,10 @@ fn run_on_threads(arguments: &RunArgs) -> Result<u8, String> {
 }
 
 async fn run(arguments: &RunArgs, servers_runtime: &Handle) -> Result<u8, String> {
-    // Before anything else, so that no signal is missed.
-    let mut signals = Signals::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
     let env = Env::system();
+    let (health, stop) = (Health::new(env.clone()), CancellationToken::new());
+    // Before anything that takes time, so that no signal is missed.
+    let signals = obey_signals(&health, &stop).map_err(|error| format!("cannot listen for signals: {error}"))?;
     let identity = leadership::identity(&config::instance(), &env);
     let version = env!("CARGO_PKG_VERSION");
     let (level, traces) = telemetry::start(&arguments.logging, api::MANAGER, version, &identity, servers_runtime)
@@ -125,7 +125,6 @@ async fn run(arguments: &RunArgs, servers_runtime: &Handle) -> Result<u8, String
     let named: Vec<&str> = scopes.iter().flatten().map(AsRef::as_ref).collect();
     let namespaces = if named.is_empty() { "all".to_owned() } else { named.join(",") };
     info!(version, namespaces, "starting podset-operator");
-    let (health, stop) = (Health::new(env.clone()), CancellationToken::new());
     let manager = match Manager::start(arguments, servers_runtime, env, identity, level, &health, &stop).await {
         Ok(manager) => manager,
         Err(error) => {
@@ -136,13 +135,34 @@ async fn run(arguments: &RunArgs, servers_runtime: &Handle) -> Result<u8, String
     tokio::select! {
         biased;
         code = manager.ended(&health, traces) => Ok(code),
-        code = signals.obeyed(&health, &stop) => Ok(code),
+        code = signals => Ok(code),
     }
+}
+
+/// Listens for the signals that end the process. At the first one, the future ends everything in order. At the second one, it returns the
+/// exit code, with which the process ends at once.
+fn obey_signals(health: &Health, stop: &CancellationToken) -> io::Result<impl Future<Output = u8>> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        let mut next = async || {
+            tokio::select! {
+                _ = terminate.recv() => (15, "SIGTERM"),
+                _ = interrupt.recv() => (2, "SIGINT"),
+            }
+        };
+        let (_, signal) = next().await;
+        info!(signal, "shutting down: no new work starts");
+        health.ending();
+        stop.cancel();
+        let (number, signal) = next().await;
+        warn!(signal, "second signal: exiting at once");
+        128 + number
+    })
 }
 
 /// The running replica and servers.
 struct Manager {
-    replica: Replica,
+    tasks: Tasks,
     servers: JoinHandle<()>,
     stop_servers: CancellationToken,
     _runtime_check: AbortOnDropHandle<()>,
@@ -201,7 +221,7 @@ impl Manager {
                 Some((candidate, without_leadership()?, leader_state))
             }
         };
-        let replica = Replica::start(Parts {
+        let tasks = replica::start(Parts {
             arguments,
             instance: config::instance(),
             identity,
@@ -219,14 +239,14 @@ impl Manager {
             rules: podset::promise::Rules::default(),
             is_outside,
         });
-        Ok(Manager { replica, servers, stop_servers, _runtime_check: runtime_check })
+        Ok(Manager { tasks, servers, stop_servers, _runtime_check: runtime_check })
     }
 
     async fn ended(mut self, health: &Health, traces: Option<Traces>) -> u8 {
         let last_traces = OptionFuture::from(traces.map(Traces::end));
         let ended = tokio::select! {
             biased;
-            ended = self.replica.ended() => ended,
+            ended = self.tasks.ended() => ended,
             Err(error) = &mut self.servers => Err(Failure::Panicked { task: "servers", error: error.to_string() }),
         };
         if let Err(failure) = ended {

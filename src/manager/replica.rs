@@ -1,13 +1,14 @@
 //! One replica of the operator: the controllers and the election.
 //!
 //! The process runs one with the machine's clock and a cluster. `tests/simulation` runs several with a virtual clock and an API server of its
-//! own. A further controller is two lines in [`Replica::start`].
+//! own. A further controller is two lines in [`start`].
 
 use std::{sync::Arc, time::Duration};
 
+use futures::{FutureExt, TryFutureExt};
 use jiff::SignedDuration;
 use kube::Client;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -56,84 +57,66 @@ pub struct Parts<'a> {
     pub is_outside: bool,
 }
 
-/// A running replica. It ends when this value drops.
-pub struct Replica {
-    tasks: Tasks,
+/// Starts the controllers and the election. They end when the returned tasks drop.
+pub fn start(parts: Parts<'_>) -> Tasks {
+    let Parts { arguments, context, clients, timing, candidacy, .. } = parts;
+    let Context { env, metrics, health, stop, .. } = context.clone();
+    let scopes = arguments.scopes();
+    let (flag, name) = (&arguments.leader_elect_resource_namespace, &arguments.leader_elect_resource_name);
+    let home = candidacy.as_ref().map(|(candidate, ..)| candidate.namespace.clone());
+    let podset = podset::Parts {
+        env: env.clone(),
+        clients: clients.clone(),
+        rules: parts.rules,
+        scopes: scopes.clone(),
+        default_image: arguments.default_image.clone(),
+        installation: home.as_ref().map_or_else(|| parts.identity, |home| format!("{home}/{name}")),
+        instance: parts.instance,
+        metrics: metrics.clone(),
+        stop: stop.clone(),
+    };
+    let sets = PodSetController::new(podset);
+    show_sets(&sets, &context.leadership, &metrics);
+    let resources = MyCustomResourceController::new(env.clone(), clients.clone(), scopes, &metrics);
+    let mut tasks = Tasks::default();
+    let synced = vec![run(sets, &context, &mut tasks), run(resources, &context, &mut tasks)];
+    let is_alone = CancellationToken::new();
+    if parts.is_outside && flag.is_none() {
+        let search = Search { reader: clients.read, env, name: name.clone(), home, timing };
+        tasks.start(tasks::SEARCH, look_for_others(search, stop.clone(), is_alone.clone()));
+    } else {
+        is_alone.cancel();
+    }
+    metrics.leader(name, context.leadership);
+    if let Some((candidate, client, leader_state)) = candidacy {
+        let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline() / 2);
+        let candidate = Candidate { turned: Arc::new(move || pulse.beat()), ..candidate };
+        let election = Election::new(candidate, client, leader_state);
+        let election = election.run_in_order(may_stand(synced, is_alone), stop, tasks.drained());
+        tasks.start(tasks::ELECTION, election.map_err(Failure::Lost));
+    }
+    health.started();
+    tasks
 }
 
-impl Replica {
-    /// Starts the controllers and the election.
-    pub fn start(parts: Parts<'_>) -> Self {
-        let Parts { arguments, context, clients, timing, candidacy, .. } = parts;
-        let Context { env, metrics, health, stop, .. } = context.clone();
-        let scopes = arguments.scopes();
-        let (flag, name) = (&arguments.leader_elect_resource_namespace, &arguments.leader_elect_resource_name);
-        let home = candidacy.as_ref().map(|(candidate, ..)| candidate.namespace.clone());
-        let podset = podset::Parts {
-            env: env.clone(),
-            clients: clients.clone(),
-            rules: parts.rules,
-            scopes: scopes.clone(),
-            default_image: arguments.default_image.clone(),
-            installation: home.as_ref().map_or_else(|| parts.identity, |home| format!("{home}/{name}")),
-            instance: parts.instance,
-            metrics: metrics.clone(),
-            stop: stop.clone(),
-        };
-        let sets = PodSetController::new(podset);
-        show_sets(&sets, &context.leadership, &metrics);
-        let resources = MyCustomResourceController::new(env.clone(), clients.clone(), scopes, &metrics);
-        let mut tasks = Tasks::default();
-        let synced = vec![start(sets, &context, &mut tasks), start(resources, &context, &mut tasks)];
-        let search = (parts.is_outside && flag.is_none()).then(|| {
-            let search =
-                Search { reader: clients.read, env: env.clone(), name: name.clone(), home: home.clone(), timing };
-            start_search(search, &mut tasks, stop.clone())
-        });
-        metrics.leader(name, context.leadership);
-        if let Some((candidate, client, leader_state)) = candidacy {
-            let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline() / 2);
-            let candidate = Candidate { turned: Arc::new(move || pulse.beat()), ..candidate };
-            let election = Election::new(candidate, client, leader_state);
-            let election = election.run_in_order(may_stand(synced, search), stop, tasks.drained());
-            tasks.start_fallible(tasks::ELECTION, async { election.await.map_err(Failure::Lost) });
-        }
-        health.started();
-        Replica { tasks }
-    }
-
-    /// Waits until it has ended. For the errors, see [`Tasks::ended`].
-    pub async fn ended(self) -> Result<(), Failure> {
-        self.tasks.ended().await
-    }
-}
-
-fn start<C: Controller>(controller: C, context: &Context, tasks: &mut Tasks) -> watch::Receiver<bool> {
+fn run<C: Controller>(controller: C, context: &Context, tasks: &mut Tasks) -> watch::Receiver<bool> {
     let (name, synced) = (controller.name(), controller.synced().subscribe());
-    tasks.start(name, operator_kit::run(Arc::new(controller), context.clone()));
+    tasks.start(name, operator_kit::run(Arc::new(controller), context.clone()).map(Ok));
     synced
 }
 
-/// Starts the search as a task. If it finds another installation, the task fails, or only warns if there is no own Lease. Otherwise it
-/// sends a message.
-fn start_search(search: Search, tasks: &mut Tasks, stop: CancellationToken) -> oneshot::Receiver<()> {
-    let (alone, is_alone) = oneshot::channel();
+/// Searches for another installation. If there is one, this fails, or only warns if there is no own Lease. Otherwise it cancels `is_alone`.
+async fn look_for_others(search: Search, stop: CancellationToken, is_alone: CancellationToken) -> Result<(), Failure> {
     let home = search.home.clone();
-    tasks.start_fallible(tasks::SEARCH, async move {
-        let Some(found) = stop.run_until_cancelled(search.run()).await else {
-            return Ok(());
-        };
-        match (found, home) {
-            (Some(other), Some(home)) => return Err(Failure::Beside { other, home }),
-            (Some(other), None) => {
-                warn!("{other}, so two installations write: this process runs without leader election")
-            }
-            // Without election nothing waits for this message.
-            (None, _) => drop(alone.send(())),
+    match (stop.run_until_cancelled(search.run()).await, home) {
+        (Some(Some(other)), Some(home)) => return Err(Failure::Beside { other, home }),
+        (Some(Some(other)), None) => {
+            warn!("{other}, so two installations write: this process runs without leader election")
         }
-        Ok(())
-    });
-    is_alone
+        (Some(None), _) => is_alone.cancel(),
+        (None, _) => {}
+    }
+    Ok(())
 }
 
 /// Registers the metrics of all sets, exported only while this process leads and its caches are synced. A standby computes them too, so
@@ -148,7 +131,7 @@ fn show_sets(sets: &PodSetController, leadership: &Leadership, metrics: &Metrics
 
 /// Waits until this process may take part in the election: its caches are synced, so that a new leader can work at once, and no other
 /// installation was found.
-async fn may_stand(synced: Vec<watch::Receiver<bool>>, search: Option<oneshot::Receiver<()>>) {
+async fn may_stand(synced: Vec<watch::Receiver<bool>>, is_alone: CancellationToken) {
     let all = futures::future::join_all(synced.into_iter().map(|mut cache| async move {
         // This fails only if the controller has ended.
         let _ = cache.wait_for(|synced| *synced).await;
@@ -157,10 +140,5 @@ async fn may_stand(synced: Vec<watch::Receiver<bool>>, search: Option<oneshot::R
     if tokio::time::timeout(UNSYNCED, all).await.is_err() {
         warn!("some caches have not synced; joining the election anyway; see /readyz?verbose");
     }
-    if let Some(search) = search
-        && search.await.is_err()
-    {
-        // Another installation was found, and the process ends.
-        std::future::pending().await
-    }
+    is_alone.cancelled().await;
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, future::Future};
 
-use tokio::task::{self, JoinSet};
+use tokio::task::{self, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::elsewhere::{Elsewhere, FLAG};
@@ -66,20 +66,8 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Starts a task that cannot fail, such as a controller.
-    pub fn start(&mut self, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
-        self.start_fallible(name, async {
-            work.await;
-            Ok(())
-        });
-    }
-
-    /// Starts a task whose failure ends all others. The election outlasts the controllers.
-    pub fn start_fallible(
-        &mut self,
-        name: &'static str,
-        work: impl Future<Output = Result<(), Failure>> + Send + 'static,
-    ) {
+    /// Starts a task, whose failure ends all others. The election outlasts the controllers.
+    pub fn start(&mut self, name: &'static str, work: impl Future<Output = Result<(), Failure>> + Send + 'static) {
         let started = self.running.spawn(work);
         self.names.insert(started.id(), name);
     }
@@ -93,15 +81,10 @@ impl Tasks {
     /// other tasks are aborted then.
     pub async fn ended(mut self) -> Result<(), Failure> {
         while let Some(end) = self.running.join_next_with_id().await {
-            let id = match end {
-                Ok((id, Ok(()))) => id,
-                Ok((_, Err(failure))) => return Err(failure),
-                Err(error) => {
-                    let task = self.names.get(&error.id()).copied().unwrap_or("a task");
-                    return Err(Failure::Panicked { task, error: error.to_string() });
-                }
-            };
-            self.names.remove(&id);
+            let id = end.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+            let task = self.names.remove(&id).unwrap_or("a task");
+            let (_, result) = end.map_err(|error| Failure::Panicked { task, error: error.to_string() })?;
+            result?;
             if self.names.values().all(|name| *name == ELECTION) {
                 self.drained.cancel();
             }
@@ -113,6 +96,7 @@ impl Tasks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
     use std::{future::pending, time::Duration};
     use tokio::{sync::mpsc, time::sleep};
 
@@ -125,10 +109,11 @@ mod tests {
             tasks.start(name, async move {
                 sleep(Duration::from_secs(seconds)).await;
                 log.send(name).unwrap();
+                Ok(())
             });
         }
         let drained = tasks.drained();
-        tasks.start_fallible(ELECTION, async move {
+        tasks.start(ELECTION, async move {
             drained.cancelled().await;
             log.send("election").unwrap();
             Ok(())
@@ -143,8 +128,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_candidate_that_ends_leaves_the_controllers_to_end() {
         let mut tasks = Tasks::default();
-        tasks.start("podset", sleep(Duration::from_secs(5)));
-        tasks.start_fallible(ELECTION, async { Ok(()) });
+        tasks.start("podset", sleep(Duration::from_secs(5)).map(Ok));
+        tasks.start(ELECTION, async { Ok(()) });
         let began = tokio::time::Instant::now();
         tasks.ended().await.unwrap();
         assert_eq!(began.elapsed().as_secs(), 5);
@@ -155,7 +140,7 @@ mod tests {
         let mut tasks = Tasks::default();
         tasks.start("mycustomresource", pending());
         tasks.start("podset", async { panic!("out of pods") });
-        tasks.start_fallible(ELECTION, pending());
+        tasks.start(ELECTION, pending());
         let failure = tasks.ended().await.unwrap_err().to_string();
         assert!(failure.starts_with("podset panicked: ") && failure.contains("out of pods"), "{failure}");
     }
@@ -164,7 +149,7 @@ mod tests {
     async fn a_lost_lease_ends_all() {
         let mut tasks = Tasks::default();
         tasks.start("podset", pending());
-        tasks.start_fallible(ELECTION, async { Err(Failure::Lost(Lost::Deadline(10))) });
+        tasks.start(ELECTION, async { Err(Failure::Lost(Lost::Deadline(10))) });
         let failure = tasks.ended().await.unwrap_err().to_string();
         assert_eq!(failure, "lost the lease: it could not be renewed for 10 s");
     }

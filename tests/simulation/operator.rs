@@ -48,7 +48,7 @@ impl Operator {
         let model = Model { podset: rules, is_bounded: is_gated, ..Model::default() };
         let (context, clients) = wired(server, name, &model, &env, leader_state.leadership(), &Ice::default());
         let arguments = model.flags();
-        let replica = replica::Replica::start(Parts {
+        let tasks = replica::start(Parts {
             arguments: &arguments,
             instance: name.to_owned(),
             identity: "default/podset-operator".to_owned(),
@@ -59,7 +59,7 @@ impl Operator {
             rules,
             is_outside: false,
         });
-        Operator { context, leader_state, life: tokio::spawn(replica.ended()) }
+        Operator { context, leader_state, life: tokio::spawn(tasks.ended()) }
     }
 
     pub fn lead(&mut self) {

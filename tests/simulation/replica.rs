@@ -125,8 +125,8 @@ impl Replica {
             rules: model.podset,
             is_outside: model.is_outside,
         };
-        let replica = podset_operator::manager::replica::Replica::start(parts);
-        let life = tokio::spawn(replica.ended());
+        let tasks = podset_operator::manager::replica::start(parts);
+        let life = tokio::spawn(tasks.ended());
         Replica { name: name.to_owned(), model, context, ice, life }
     }
 
