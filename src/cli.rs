@@ -43,11 +43,6 @@ pub enum Command {
 }
 
 impl Cli {
-    /// Parses the command line of this process. If it is wrong, the process exits with an error and code 2.
-    pub fn from_command_line() -> Self {
-        Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit())
-    }
-
     /// Parses a command line, and checks that its values fit together. `--help` and `--version` are errors, too.
     pub fn read(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
@@ -64,10 +59,8 @@ impl Cli {
             Some(Command::Crd) => return Ok(cli),
             None => &cli.run,
         };
-        match run.timing() {
-            Ok(_) => Ok(cli),
-            Err(error) => Err(Cli::command().error(ErrorKind::ValueValidation, error)),
-        }
+        run.timing().map_err(|error| Cli::command().error(ErrorKind::ValueValidation, error))?;
+        Ok(cli)
     }
 
     /// The command, `run` by default.
@@ -75,11 +68,6 @@ impl Cli {
         self.command.unwrap_or_else(|| Command::Run(Box::new(self.run)))
     }
 }
-
-/// Times of the election that do not fit together.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("{flags}: {0}", flags = flags(.0))]
-pub struct WrongTimes(#[from] TimingError);
 
 /// The flags of the durations that an error is about.
 fn flags(error: &TimingError) -> &'static str {
@@ -163,11 +151,11 @@ impl RunArgs {
     }
 
     /// The durations of the election. Returns an error if they do not fit together, which [`Cli::read`] has checked.
-    pub fn timing(&self) -> Result<Timing, WrongTimes> {
+    pub fn timing(&self) -> Result<Timing, String> {
         let [duration, deadline, period] =
             [self.leader_elect_lease_duration, self.leader_elect_renew_deadline, self.leader_elect_retry_period]
                 .map(SignedDuration::unsigned_abs);
-        Ok(Timing::new(duration, deadline, period)?)
+        Timing::new(duration, deadline, period).map_err(|error| format!("{}: {error}", flags(&error)))
     }
 }
 

@@ -1,9 +1,9 @@
-//! Passes the arguments to the manager, and returns its exit code.
+//! Passes the arguments to the manager, and returns its exit code. If they are wrong, the process exits with code 2.
 
-use std::process::ExitCode;
+use std::{env, process::ExitCode};
 
 use podset_operator::{cli::Cli, manager};
 
 fn main() -> ExitCode {
-    manager::main(Cli::from_command_line())
+    manager::main(Cli::read(env::args_os()).unwrap_or_else(|error| error.exit()))
 }

@@ -4,7 +4,7 @@
 //! It lists the Leases of that name in all namespaces until the result is clear. It compares no clocks: a Lease is live if its holder renews
 //! it meanwhile.
 
-use std::{collections::HashMap, fmt};
+use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -35,7 +35,8 @@ const RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(15
 const LONGEST_DURATION: i32 = 300;
 
 /// A Lease in another namespace.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("another installation uses the Lease {namespace}/{name} (holder {holder})")]
 pub struct Elsewhere {
     /// Its namespace.
     pub namespace: String,
@@ -43,13 +44,6 @@ pub struct Elsewhere {
     pub name: String,
     /// Its holder.
     pub holder: String,
-}
-
-impl fmt::Display for Elsewhere {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Elsewhere { namespace, name, holder } = self;
-        write!(f, "another installation uses the Lease {namespace}/{name} (holder {holder})")
-    }
 }
 
 /// The result of a list.

@@ -29,7 +29,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     api,
-    cli::{Cli, Command, RunArgs, WrongTimes},
+    cli::{Cli, Command, RunArgs},
     podset,
 };
 use leadership::{Candidate, ConnectError, LeaderState, Leadership, Store, env::Env};
@@ -54,8 +54,6 @@ const SERVERS_END: Duration = Duration::from_secs(3);
 /// Why the operator cannot start.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
-    #[error(transparent)]
-    Times(#[from] WrongTimes),
     #[error("{0}")]
     Config(String),
     #[error(transparent)]
@@ -178,7 +176,7 @@ impl Manager {
         health: &Health,
         stop: &CancellationToken,
     ) -> Result<Self, StartError> {
-        let timing = arguments.timing()?;
+        let timing = arguments.timing().map_err(StartError::Config)?;
         let (config, is_outside) = config::config(arguments).await.map_err(StartError::Config)?;
         let metrics = Metrics::new(env.clone());
         let leader_state = arguments.leader_elect.then(|| LeaderState::vacant(env.clone()));
