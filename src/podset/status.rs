@@ -88,33 +88,28 @@ fn observed_generation(view: &View, plan: &Plan) -> Option<i64> {
 
 /// The reason of ReplicaFailure while creates are rejected.
 pub const FAILED_CREATE: &str = "FailedCreate";
-
 /// The reason of ReplicaFailure while deletes are rejected.
 pub const FAILED_DELETE: &str = "FailedDelete";
-
+/// The reason of Reconciling while creates or deletes are rejected.
+const RETRYING: &str = "Retrying";
 /// The reason of Reconciling while pods that failed are not replaced yet.
 pub const BACKING_OFF: &str = "BackingOff";
-
-/// The reason of Ready while it is True.
-const ALL_READY: &str = "AllPodsReady";
-
-/// The reason of Ready while pods are missing, surplus or not ready.
-const NOT_READY: &str = "PodsNotReady";
-
-/// The reason of Ready while pods that failed are not replaced yet, and of the event about it.
-pub const PODS_FAILING: &str = "PodsFailing";
-
 /// The reason of Reconciling while the set waits for pods to terminate; also of Ready, if no pod reports why it is not ready.
 pub const WAITING_FOR_TERMINATION: &str = "WaitingForTermination";
-
-/// The reason of Ready and Stalled for a spec that cannot work.
-const INVALID: &str = "InvalidTemplate";
-
+/// The reason of Ready while it is True and no rollout has stopped.
+const ALL_READY: &str = "AllPodsReady";
 /// The reason of Ready while it is True and a rollout is paused.
 pub const PAUSED: &str = "RolloutPaused";
-
 /// The reason of Ready while it is True and as many pods have the template as the partition allows.
 pub const AT_PARTITION: &str = "PartitionReached";
+/// The reason of Ready while pods are missing, surplus or not ready.
+const NOT_READY: &str = "PodsNotReady";
+/// The reason of Ready while pods that failed are not replaced yet, and of the event about it.
+pub const PODS_FAILING: &str = "PodsFailing";
+/// The reason of Ready and Stalled for a spec that cannot work.
+const INVALID: &str = "InvalidTemplate";
+/// The reason of Ready and Reconciling while the set is being deleted.
+const DELETING: &str = "Deleting";
 
 /// The reasons of Ready while it is True.
 const READY: [&str; 3] = [ALL_READY, PAUSED, AT_PARTITION];
@@ -130,7 +125,7 @@ pub const REASONS: [&str; 10] = [
     WAITING_FOR_TERMINATION,
     PODS_FAILING,
     INVALID,
-    "Deleting",
+    DELETING,
 ];
 
 /// The content of the conditions.
@@ -159,50 +154,30 @@ fn describe(view: &View, plan: &Plan, state: &SetState, current: usize, ready: u
     described
 }
 
-/// The conditions while the API server rejects creates; `None` while the namespace is being deleted, which is no failure.
-fn rejected_create(rejected: &Rejection) -> Option<Described> {
-    let message = &rejected.message;
-    match rejected.kind {
-        RejectionKind::InvalidTemplate => Some(invalid(message)),
-        RejectionKind::Forbidden | RejectionKind::Unclear => {
-            let retrying = "pods cannot be created; next try within about 30 s".to_owned();
-            let failure = (condition::REPLICA_FAILURE, FAILED_CREATE, message.clone());
-            let others = vec![(condition::RECONCILING, "Retrying", retrying), failure];
-            Some(Described { ready: NOT_READY, why: format!(": {message}"), others })
-        }
-        RejectionKind::NamespaceTerminating => None,
-    }
-}
-
 /// Describes the set by the first of these states that applies.
 fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, ready: usize) -> Described {
+    let is_rolling = plan.rollout == Rollout::InProgress;
     if view.set.is_deleting {
         let waiting = "waiting for the garbage collector and for finalizers".to_owned();
-        let others = vec![(condition::RECONCILING, "Deleting", waiting)];
-        return Described { ready: "Deleting", why: ": the PodSet is being deleted".to_owned(), others };
+        let others = vec![(condition::RECONCILING, DELETING, waiting)];
+        return Described { ready: DELETING, why: ": the PodSet is being deleted".to_owned(), others };
     }
     if let Err(error) = &view.set.wanted {
         return invalid(error);
     }
-    let failed = state.preparation.failure(&view.set).filter(|_| plan.rollout == Rollout::InProgress);
-    if let Some(failed) = failed.filter(|failed| failed.is_invalid) {
+    if let Some(failed) = state.preparation.invalid(&view.set).filter(|_| is_rolling) {
         return invalid(&failed.message);
     }
     let Count { wanted, updated, .. } = plan.count;
     let mut updated = format!("{updated} of {wanted} pods have the new template");
-    // While all creates wait for the restart backoff, none is tried, so an earlier rejection may be over.
-    let are_tried = !matches!(plan.hold, Hold::RestartBackoff { .. }) || !plan.create.is_empty();
-    // A rejection of a former spec does not apply to this one, unless a stray is left that keeps pods from being created.
-    let applies =
-        |rejected: &&Rejection| are_tried && (rejected.generation == view.set.generation || state.strays_hold());
-    let rejected = state.reports.rejected_create.as_ref().filter(applies);
-    if let Some(mut described) = rejected.and_then(rejected_create) {
-        // The rollout goes on, and has a deadline of its own.
-        if plan.rollout == Rollout::InProgress && described.ready == NOT_READY {
-            described.ready = ROLLING;
-            described.why += &format!("; {updated}");
+    if let Some(Rejection { message, kind, .. }) = applicable_rejection(view, plan, state) {
+        if *kind == RejectionKind::InvalidTemplate {
+            return invalid(message);
         }
-        return described;
+        let others = retrying("pods cannot be created; next try within about 30 s", FAILED_CREATE, message);
+        // The rollout goes on, and has a deadline of its own.
+        let (ready, progress) = if is_rolling { (ROLLING, format!("; {updated}")) } else { (NOT_READY, String::new()) };
+        return Described { ready, why: format!(": {message}{progress}"), others };
     }
     let undeletable_because = state.retry.rejected.message().filter(|_| !plan.rejected.is_empty());
     if let Hold::RestartBackoff { pods, until, template } = plan.hold {
@@ -216,32 +191,45 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
     if let Some(message) = undeletable_because {
         return undeletable(view, plan, ready, message);
     }
-    if let Some(failed) = failed {
+    if let Some(failed) = state.preparation.failure(&view.set).filter(|_| is_rolling) {
         updated += &format!("; the rollout is on hold: {}", failed.message);
     }
-    if [current, ready, plan.count.occupied()] == [wanted; 3] && plan.rollout != Rollout::InProgress {
-        let (ready, why) = match plan.rollout {
-            Rollout::None | Rollout::InProgress => (ALL_READY, String::new()),
-            Rollout::Paused => (PAUSED, format!("; the rollout is paused: {updated}")),
-            Rollout::AtPartition => (AT_PARTITION, format!("; {updated}, as the partition allows")),
-        };
-        return Described { ready, why, others: Vec::new() };
-    }
-    let why = why_not_ready(&view.pods).map(|why| format!("; {why}")).unwrap_or_default();
-    let terminations = terminations(view, &BTreeSet::new());
-    if plan.rollout == Rollout::InProgress {
-        let terminations = terminations.map(|message| format!("; {message}")).unwrap_or_default();
-        let why = format!("; {updated}{terminations}{why}");
-        return Described { ready: ROLLING, why, others: vec![(condition::RECONCILING, ROLLING, updated)] };
-    }
-    if let Some(message) = terminations {
-        let ready = if why.is_empty() { WAITING_FOR_TERMINATION } else { NOT_READY };
-        let why = format!("; {message}{why}");
-        let others = vec![(condition::RECONCILING, WAITING_FOR_TERMINATION, message)];
-        return Described { ready, why, others };
-    }
-    let progressing = "creating, deleting or waiting for pods".to_owned();
-    Described { ready: NOT_READY, why, others: vec![(condition::RECONCILING, "Progressing", progressing)] }
+    let is_complete = [current, ready, plan.count.occupied()] == [wanted; 3];
+    let why = why_not_ready(&view.pods);
+    let (ready, why, reconciling) = match (plan.rollout, terminations(view, &BTreeSet::new())) {
+        (Rollout::InProgress, terminations) => {
+            let terminations = terminations.map(|message| format!("; {message}")).unwrap_or_default();
+            (ROLLING, format!("; {updated}{terminations}{why}"), Some((ROLLING, updated)))
+        }
+        (Rollout::None, _) if is_complete => (ALL_READY, String::new(), None),
+        (Rollout::Paused, _) if is_complete => (PAUSED, format!("; the rollout is paused: {updated}"), None),
+        (Rollout::AtPartition, _) if is_complete => {
+            (AT_PARTITION, format!("; {updated}, as the partition allows"), None)
+        }
+        (_, Some(message)) => {
+            let ready = if why.is_empty() { WAITING_FOR_TERMINATION } else { NOT_READY };
+            (ready, format!("; {message}{why}"), Some((WAITING_FOR_TERMINATION, message)))
+        }
+        (_, None) => (NOT_READY, why, Some(("Progressing", "creating, deleting or waiting for pods".to_owned()))),
+    };
+    let others = reconciling.into_iter().map(|(reason, message)| (condition::RECONCILING, reason, message)).collect();
+    Described { ready, why, others }
+}
+
+/// Why the API server rejects creates, if that still applies. A namespace that is being deleted is no failure.
+fn applicable_rejection<'a>(view: &View, plan: &Plan, state: &'a SetState) -> Option<&'a Rejection> {
+    let rejected = state.reports.rejected_create.as_ref()?;
+    // While all creates wait for the restart backoff, none is tried, so an earlier rejection may be over.
+    let are_tried = !matches!(plan.hold, Hold::RestartBackoff { .. }) || !plan.create.is_empty();
+    // A rejection of a former spec does not apply to this one, unless a stray is left that keeps pods from being created.
+    let is_current = rejected.generation == view.set.generation || state.strays_hold();
+    (are_tried && is_current && rejected.kind != RejectionKind::NamespaceTerminating).then_some(rejected)
+}
+
+/// The conditions while requests for pods are rejected for this reason, and repeated.
+fn retrying(what: &str, reason: &'static str, message: &str) -> Vec<(&'static str, &'static str, String)> {
+    let reconciling = (condition::RECONCILING, RETRYING, what.to_owned());
+    vec![reconciling, (condition::REPLICA_FAILURE, reason, message.to_owned())]
 }
 
 /// The conditions for a spec that cannot work.
@@ -256,8 +244,6 @@ fn undeletable(view: &View, plan: &Plan, ready: usize, message: &str) -> Describ
     let may_be_too_many =
         view.pods.iter().filter(|seen| seen.is_live() && plan.rejected.contains(&seen.pod.uid)).count();
     let is_ready = ready >= plan.count.wanted && plan.count.occupied() <= plan.count.wanted + may_be_too_many;
-    let retrying = "pods cannot be deleted; next try within about 90 s".to_owned();
-    let failure = (condition::REPLICA_FAILURE, FAILED_DELETE, message.to_owned());
     Described {
         ready: match plan.rollout {
             Rollout::InProgress => ROLLING,
@@ -265,7 +251,7 @@ fn undeletable(view: &View, plan: &Plan, ready: usize, message: &str) -> Describ
             _ => NOT_READY,
         },
         why: format!("; pods cannot be deleted: {message}"),
-        others: vec![(condition::RECONCILING, "Retrying", retrying), failure],
+        others: retrying("pods cannot be deleted; next try within about 90 s", FAILED_DELETE, message),
     }
 }
 
@@ -286,8 +272,8 @@ pub fn terminations(View { set, pods, .. }: &View, told: &BTreeSet<Uid>) -> Opti
     Some(message)
 }
 
-/// Why pods are not ready: the scheduler's message, and each reason from the kubelet with the first pod that has it.
-fn why_not_ready(pods: &[Seen]) -> Option<String> {
+/// Why pods are not ready: the scheduler's message, and each reason from the kubelet with the first pod that has it. Each begins with "; ".
+fn why_not_ready(pods: &[Seen]) -> String {
     let not_ready = pods.iter().filter(|seen| seen.is_current() && !seen.is_ready()).map(|seen| &*seen.pod);
     let waiting = not_ready.filter_map(|pod| Some((pod, pod.waits_for.as_deref()?)));
     let (unscheduled, scheduled): (Vec<_>, Vec<_>) = waiting.partition(|(pod, _)| pod.node.is_none());
@@ -303,8 +289,7 @@ fn why_not_ready(pods: &[Seen]) -> Option<String> {
         1 => format!("{pod} is in {reason}"),
         _ => format!("{pod} and {} more are in {reason}", count - 1),
     });
-    let clauses: Vec<String> = unscheduled.into_iter().chain(scheduled).collect();
-    (!clauses.is_empty()).then(|| clauses.join("; "))
+    unscheduled.into_iter().chain(scheduled).map(|clause| format!("; {clause}")).collect()
 }
 
 /// How many pods failed, which of these was the last, and how long after it the next try is. There is no countdown, because each change would
