@@ -11,7 +11,6 @@ use serde_json::Value;
 use crate::api::{MyCustomResourceSpec, MyCustomResourceStatus};
 use operator_kit::{
     ObjectKey, in_scope,
-    interner::Interner,
     listwatch::{Change, Scope, Watched},
     meta::{Meta, Uid},
     pace::Pace,
@@ -68,7 +67,7 @@ impl From<ResourceWire> for Resource {
 }
 
 /// The resources, and the names of the pods.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Index {
     /// The scopes whose pods have not been listed yet. Until all are listed, a missing friend may exist.
     unlisted: HashSet<Scope>,
@@ -77,15 +76,12 @@ pub struct Index {
     by_friend: BTreeSet<(Arc<str>, ObjectKey)>,
     /// Name and namespace of each pod. There may be a hundred thousand.
     pods: BTreeSet<(Arc<str>, Arc<str>)>,
-    namespaces: Interner,
 }
 
 impl Index {
     /// An empty index of these scopes.
     pub fn new(scopes: &[Scope]) -> Self {
-        let unlisted = scopes.iter().cloned().collect();
-        let (resources, by_friend, pods) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        Index { unlisted, resources, by_friend, pods, namespaces: Interner::default() }
+        Index { unlisted: scopes.iter().cloned().collect(), ..Index::default() }
     }
 
     /// Whether there are no resources.
@@ -105,19 +101,18 @@ impl Index {
             }
             Change::Applied(resource) => self.upsert(resource).into_iter().collect(),
             Change::Deleted(resource) => {
-                self.remove(&resource);
+                self.answered(&resource, None);
                 Vec::new()
             }
             Change::Progress(_) => Vec::new(),
         }
     }
 
-    /// Applies the answer to a request for this resource; `None`: it is gone. Returns its key and trigger if its
-    /// spec is new.
+    /// Applies the answer to a request for this resource; `None`: it is gone. Returns its key and trigger if its spec is new.
     pub fn answered(&mut self, resource: &Resource, found: Option<Resource>) -> Option<(ObjectKey, Trigger)> {
         self.pace(resource)?;
         let Some(found) = found else {
-            self.remove(resource);
+            self.forget(&resource.key);
             return None;
         };
         self.upsert(found).filter(|(_, trigger)| *trigger == queue::SPEC)
@@ -140,12 +135,6 @@ impl Index {
         self.by_friend.extend(resource.friend.clone().map(|friend| (friend, key.clone())));
         self.resources.insert(key.clone(), (resource, pace));
         is_changed.then_some((key, if has_new_spec { queue::SPEC } else { queue::STATUS }))
-    }
-
-    fn remove(&mut self, resource: &Resource) {
-        if self.pace(resource).is_some() {
-            self.forget(&resource.key);
-        }
     }
 
     /// Removes the resource from both indexes.
@@ -188,9 +177,8 @@ impl Index {
     }
 
     /// Adds a pod. Returns its name if it is the first of this name.
-    fn appeared(&mut self, ObjectKey { mut namespace, name }: ObjectKey) -> Option<Arc<str>> {
+    fn appeared(&mut self, ObjectKey { namespace, name }: ObjectKey) -> Option<Arc<str>> {
         let is_first = !self.exists(&name);
-        self.namespaces.share(&mut namespace);
         self.pods.insert((name.clone(), namespace));
         is_first.then_some(name)
     }
