@@ -24,7 +24,7 @@ use tokio::{
     task::{JoinError, JoinHandle},
     time::timeout,
 };
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::{
@@ -123,6 +123,7 @@ async fn run(arguments: &RunArgs, servers_runtime: &Handle) -> Result<u8, String
     let named: Vec<&str> = scopes.iter().flatten().map(AsRef::as_ref).collect();
     let namespaces = if named.is_empty() { "all".to_owned() } else { named.join(",") };
     info!(version, namespaces, "starting podset-operator");
+    let _runtime_check = health.watch_runtime(MAIN_RUNTIME);
     let manager = match Manager::start(arguments, servers_runtime, env, identity, level, &health, &stop).await {
         Ok(manager) => manager,
         Err(error) => {
@@ -163,7 +164,6 @@ struct Manager {
     tasks: Tasks,
     servers: JoinHandle<()>,
     stop_servers: CancellationToken,
-    _runtime_check: AbortOnDropHandle<()>,
 }
 
 impl Manager {
@@ -185,7 +185,6 @@ impl Manager {
         let requests = metrics.requests();
         let without_leadership = || client::connect(&config, Some(user_timeout), &requests);
         let clients = Clients::connect(&config, leadership.clone(), user_timeout, &requests)?;
-        let runtime_check = health.watch_runtime(MAIN_RUNTIME);
         let stop_servers = CancellationToken::new();
         let starting = {
             let (telemetry, stop) = ((metrics.clone(), level), stop_servers.clone());
@@ -237,7 +236,7 @@ impl Manager {
             rules: podset::promise::Rules::default(),
             is_outside,
         });
-        Ok(Manager { tasks, servers, stop_servers, _runtime_check: runtime_check })
+        Ok(Manager { tasks, servers, stop_servers })
     }
 
     async fn ended(mut self, health: &Health, traces: Option<Traces>) -> u8 {
