@@ -229,17 +229,14 @@ pub struct PodSetStatus {
     pub written_by: Option<Arc<str>>,
 }
 
-/// The replicas of a spec without this field.
 fn default_replicas() -> i32 {
     1
 }
 
-/// The progress deadline of a spec without this field.
 fn default_deadline() -> u32 {
     600
 }
 
-/// The revision history of a spec without this field.
 fn default_history() -> u32 {
     10
 }
