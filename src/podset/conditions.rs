@@ -59,10 +59,3 @@ pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
     };
     others(stored) == others(new) && statuses::are_same(&stored.conditions, &new.conditions, &OWN)
 }
-
-/// Equal pod names take memory only once.
-pub fn share_pod_names(known: &PodSetStatus, status: &mut PodSetStatus) {
-    if status.pod_names == known.pod_names {
-        status.pod_names.clone_from(&known.pod_names);
-    }
-}

@@ -21,7 +21,8 @@ const MOST: usize = 100;
 
 /// This installation, and the others that were seen.
 pub struct Others {
-    installation: Arc<str>,
+    /// The name of this installation.
+    pub installation: Arc<str>,
     writes: Counter,
     known: Mutex<HashSet<Arc<str>>>,
 }
@@ -33,11 +34,6 @@ impl Others {
         let help = "Number of PodSet statuses written by another installation; above 0, two installations write the same PodSets";
         metrics.register(|registry| registry.register("podset_writes_by_other_installations", help, writes.clone()));
         Others { installation: installation.into(), writes, known: Mutex::default() }
-    }
-
-    /// The name of this installation.
-    pub fn installation(&self) -> Arc<str> {
-        self.installation.clone()
     }
 
     /// The installation of this name has just written a status.

@@ -297,16 +297,15 @@ async fn write_status(
     state: &mut SetState,
 ) -> Result<Option<Timestamp>, Timestamp> {
     let (at, generation) = (context.env.now(), new.observed_generation);
-    let new = PodSetStatus { written_by: Some(context.others.installation()), ..new };
+    let new = PodSetStatus { written_by: Some(context.others.installation.clone()), ..new };
     let version = (context.rules.status_version)(set.version);
     let applied = statuses::apply::<PodSet, Set>(&context.clients, &set.key, &set.uid, version, &new).await;
     match applied {
-        Applied::Written(mut stored) => {
+        Applied::Written(stored) => {
             let kept = conditions::kept(&stored.status, &new);
             // A collision changes the revision of the spec, and nothing else queues the set for that.
             let again = (!kept.is_empty() || stored.revision() != set.revision()).then_some(at);
             state.reports.kept.extend(kept);
-            conditions::share_pod_names(&new, &mut stored.status);
             state.reports.pace.written(generation, at);
             context.set_answered(set, Some(stored));
             Ok(again)

@@ -135,7 +135,6 @@ impl Sets {
         }
         if let Some(former) = former {
             effects.writers.extend(new_writer(&former.status, &set.status));
-            conditions::share_pod_names(&former.status, &mut set.status);
             if former.uid == set.uid {
                 if set.waits_from.is_some() && former.waits_from.is_some() {
                     set.waits_from = former.waits_from;
