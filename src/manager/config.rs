@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use crate::{
         cli::{Cli, Command},
-        manager::StartError,
+        manager::Failure,
     };
 
     fn file(text: &str) -> NamedTempFile {
@@ -111,7 +111,7 @@ mod tests {
         ] {
             let error = found(flags).await.unwrap_err();
             assert!(error.starts_with(named), "{flags:?}: {error}");
-            assert_eq!(StartError::Config(error).exit_code(), 2);
+            assert_eq!(Failure::Config(error).exit_code(), 2);
         }
         let broken = file("users: [{user: {token: top-secret}}]\nclusters: [\ncontexts: []");
         let flag = format!("--kubeconfig={}", broken.path().display());

@@ -38,11 +38,8 @@ const LONGEST_DURATION: i32 = 300;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("another installation uses the Lease {namespace}/{name} (holder {holder})")]
 pub struct Elsewhere {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its holder.
     pub holder: String,
 }
 
@@ -59,15 +56,12 @@ enum Verdict {
 
 /// A search for other installations.
 pub struct Search {
-    /// Lists the Leases.
     pub reader: Reader,
-    /// Time and randomness.
     pub env: Env,
     /// The name of the Leases.
     pub name: String,
     /// The namespace of the own Lease; `None`: there is none.
     pub home: Option<String>,
-    /// The durations of the election.
     pub timing: Timing,
 }
 

@@ -32,17 +32,17 @@ use crate::{
     cli::{Cli, Command, RunArgs},
     podset,
 };
-use leadership::{Candidate, ConnectError, LeaderState, Leadership, Store, env::Env};
+use leadership::{Candidate, LeaderState, Leadership, Store, env::Env};
 use operator_kit::{
     client::{self, Clients},
     health::Health,
     runner::Context,
-    server::{ServeError, Servers},
+    server::Servers,
     telemetry::{self, logs::Level, metrics::Metrics, traces::Traces},
     text::in_full,
 };
 use replica::Parts;
-use tasks::{FATAL, USAGE};
+use tasks::FATAL;
 pub use tasks::{Failure, Tasks};
 
 /// How long the main runtime may take to run a task that is ready before it counts as stuck.
@@ -50,29 +50,6 @@ const MAIN_RUNTIME: SignedDuration = SignedDuration::from_secs(20);
 
 /// How long the servers may take to end: a little longer than the time that they give to open connections.
 const SERVERS_END: Duration = Duration::from_secs(3);
-
-/// Why the operator cannot start.
-#[derive(Debug, thiserror::Error)]
-enum StartError {
-    #[error("{0}")]
-    Config(String),
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    #[error(transparent)]
-    Serve(#[from] ServeError),
-    #[error("servers panicked: {0}")]
-    Panicked(#[from] JoinError),
-}
-
-impl StartError {
-    fn exit_code(&self) -> u8 {
-        match self {
-            // The environment is at fault, not the flags.
-            StartError::Serve(ServeError::Bind(_)) | StartError::Panicked(_) => FATAL,
-            _ => USAGE,
-        }
-    }
-}
 
 /// Runs the command, and returns the exit code.
 pub fn main(cli: Cli) -> ExitCode {
@@ -175,9 +152,9 @@ impl Manager {
         level: Level,
         health: &Health,
         stop: &CancellationToken,
-    ) -> Result<Self, StartError> {
-        let timing = arguments.timing().map_err(StartError::Config)?;
-        let (config, is_outside) = config::config(arguments).await.map_err(StartError::Config)?;
+    ) -> Result<Self, Failure> {
+        let timing = arguments.timing().map_err(Failure::Config)?;
+        let (config, is_outside) = config::config(arguments).await.map_err(Failure::Config)?;
         let metrics = Metrics::new(env.clone());
         let leader_state = arguments.leader_elect.then(|| LeaderState::vacant(env.clone()));
         let leadership = leader_state.as_ref().map_or_else(|| Leadership::always(env.clone()), LeaderState::leadership);
@@ -200,7 +177,7 @@ impl Manager {
                 stop,
             ))
         };
-        let servers = servers_runtime.spawn(starting.await??.run());
+        let servers = servers_runtime.spawn(starting.await.map_err(servers_panicked)??.run());
         let candidacy = match leader_state {
             None => None,
             Some(leader_state) => {
@@ -244,7 +221,7 @@ impl Manager {
         let ended = tokio::select! {
             biased;
             ended = self.tasks.ended() => ended,
-            Err(error) = &mut self.servers => Err(Failure::Panicked { task: "servers", error: error.to_string() }),
+            Err(error) = &mut self.servers => Err(servers_panicked(error)),
         };
         if let Err(failure) = ended {
             health.ending();
@@ -259,4 +236,8 @@ impl Manager {
         info!("exiting");
         0
     }
+}
+
+fn servers_panicked(error: JoinError) -> Failure {
+    Failure::Panicked { task: "servers", error: error.to_string() }
 }

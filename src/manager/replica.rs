@@ -92,7 +92,7 @@ pub fn start(parts: Parts<'_>) -> Tasks {
         let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline() / 2);
         let candidate = Candidate { turned: Arc::new(move || pulse.beat()), ..candidate };
         let election = Election::new(candidate, client, leader_state);
-        let election = election.run_in_order(may_stand(synced, is_alone), stop, tasks.drained());
+        let election = election.run_in_order(may_stand(synced, is_alone), stop, tasks.drained.clone());
         tasks.start(tasks::ELECTION, election.map_err(Failure::Lost));
     }
     health.started();

@@ -6,7 +6,8 @@ use tokio::task::{self, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::elsewhere::{Elsewhere, FLAG};
-use leadership::Lost;
+use leadership::{ConnectError, Lost};
+use operator_kit::server::ServeError;
 
 /// Exit code for a fatal error or a lost lease.
 pub const FATAL: u8 = 1;
@@ -15,13 +16,21 @@ pub const USAGE: u8 = 2;
 
 /// Name of the election's task.
 pub const ELECTION: &str = "leader-election";
-
 /// Name of the task that searches for other installations.
 pub const SEARCH: &str = "installation-search";
 
-/// Why the process has to end.
+/// Why the process cannot start, or has to end.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
+    /// A flag or the kubeconfig is wrong.
+    #[error("{0}")]
+    Config(String),
+    /// The configuration of the cluster cannot be used.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The servers cannot start.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
     /// Another replica leads, or will.
     #[error("{0}")]
     Lost(Lost),
@@ -51,8 +60,9 @@ impl Failure {
     /// With which code the process exits.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Failure::Beside { .. } => USAGE,
-            Failure::Lost(_) | Failure::Panicked { .. } => FATAL,
+            // If a port is taken, the environment is at fault, not the flags.
+            Failure::Serve(ServeError::Bind(_)) | Failure::Lost(_) | Failure::Panicked { .. } => FATAL,
+            Failure::Config(_) | Failure::Connect(_) | Failure::Serve(_) | Failure::Beside { .. } => USAGE,
         }
     }
 }
@@ -62,7 +72,8 @@ impl Failure {
 pub struct Tasks {
     running: JoinSet<Result<(), Failure>>,
     names: HashMap<task::Id, &'static str>,
-    drained: CancellationToken,
+    /// Cancelled when only the election still runs: the controllers have ended, and nothing is written any more.
+    pub drained: CancellationToken,
 }
 
 impl Tasks {
@@ -70,11 +81,6 @@ impl Tasks {
     pub fn start(&mut self, name: &'static str, work: impl Future<Output = Result<(), Failure>> + Send + 'static) {
         let started = self.running.spawn(work);
         self.names.insert(started.id(), name);
-    }
-
-    /// Cancelled when only the election still runs: the controllers have ended, and nothing is written any more.
-    pub fn drained(&self) -> CancellationToken {
-        self.drained.clone()
     }
 
     /// Waits until all tasks have ended. Returns an error at once if a task panics, the lease is lost, or another installation leads. The
@@ -112,7 +118,7 @@ mod tests {
                 Ok(())
             });
         }
-        let drained = tasks.drained();
+        let drained = tasks.drained.clone();
         tasks.start(ELECTION, async move {
             drained.cancelled().await;
             log.send("election").unwrap();

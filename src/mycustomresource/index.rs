@@ -32,17 +32,12 @@ struct ResourceWire {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(from = "ResourceWire")]
 pub struct Resource {
-    /// Namespace and name.
     pub key: ObjectKey,
-    /// UID.
     pub uid: Uid,
-    /// resourceVersion.
     pub version: u64,
-    /// Generation of the spec.
     pub generation: i64,
     /// The name of the friend; `None` when the spec cannot be read.
     pub friend: Option<Arc<str>>,
-    /// The stored status.
     pub status: MyCustomResourceStatus,
 }
 
