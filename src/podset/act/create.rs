@@ -29,6 +29,7 @@ use operator_kit::{budget, client::Answer, requests};
 const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// What came of a create.
+#[expect(clippy::large_enum_variant, reason = "one exists for each request in flight")]
 enum Created {
     /// This was the answer. A read has confirmed a conflict.
     Answered(Answer),

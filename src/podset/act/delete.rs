@@ -22,6 +22,7 @@ use operator_kit::{
 const MAX_EXTRA: usize = 4;
 
 /// What the answer to a delete proves, or why it was not sent.
+#[expect(clippy::large_enum_variant, reason = "one exists for each request in flight")]
 enum Deleted {
     /// The delete was accepted; with the pod's last state, if the answer has it.
     Accepted(Option<Pod>),
