@@ -61,10 +61,8 @@ impl PodIndex {
         if let Some(Seen { pod: former, .. }) = self.by_uid.get(&pod.uid) {
             pod.revision = pod.revision.or(former.revision);
             pod.replacements = pod.replacements.max(former.replacements);
-            pod.uid = former.uid.clone();
-            if pod.key.name == former.key.name {
-                pod.key.name = former.key.name.clone();
-            }
+            // A UID keeps its name.
+            (pod.key, pod.uid) = (former.key.clone(), former.uid.clone());
         }
         let Pod { key, owner, node, waits_for, disruption, .. } = &mut pod;
         let texts = [Some(&mut key.namespace), owner.as_mut(), node.as_mut(), waits_for.as_mut(), disruption.as_mut()];
@@ -74,7 +72,7 @@ impl PodIndex {
         Arc::new(pod)
     }
 
-    /// Adds a pod. Its UID and its name are not known.
+    /// Adds a pod. Its UID and its name are not known yet: a name has one pod at a time.
     pub fn insert(&mut self, seen: Seen) {
         self.by_name.insert(seen.pod.key.clone(), seen.pod.uid.clone());
         self.own(&seen.pod);
@@ -84,7 +82,6 @@ impl PodIndex {
     /// Takes in another state of a known pod. Returns what was known before and what is known now.
     pub fn update(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Option<(Seen, &mut Seen)> {
         let former = self.by_uid.get(&pod.uid)?.clone();
-        self.by_name.insert(pod.key.clone(), pod.uid.clone());
         if former.pod.owner != pod.owner {
             self.disown(&former.pod);
             self.own(pod);
@@ -97,9 +94,7 @@ impl PodIndex {
     pub fn remove(&mut self, uid: &Uid) -> Option<Seen> {
         let seen = self.by_uid.remove(uid)?;
         self.disown(&seen.pod);
-        if self.by_name.get(&seen.pod.key) == Some(uid) {
-            self.by_name.remove(&seen.pod.key);
-        }
+        self.by_name.remove(&seen.pod.key);
         Some(seen)
     }
 
