@@ -32,7 +32,6 @@ use operator_kit::{
 /// The two caches, behind one lock that is held for moments only, never across an await.
 #[derive(Debug)]
 pub struct Caches {
-    rules: CacheRules,
     /// PodSets.
     pub sets: Sets,
     /// Pods.
@@ -53,19 +52,19 @@ pub struct View {
 impl Caches {
     /// Empty caches.
     pub fn new(rules: CacheRules) -> Self {
-        Caches { rules, sets: Sets::new(rules), pods: Pods::new(rules) }
+        Caches { sets: Sets::new(rules), pods: Pods::new(rules) }
     }
 
     /// Takes in a change from the watch of pods.
     pub fn apply_pods(&mut self, scope: &Scope, change: Change<Pod>, now: Timestamp) {
-        let Caches { sets, pods, .. } = self;
+        let Caches { sets, pods } = self;
         let waits = |owner: &Owner| Some(sets.get(sets.key_of(owner)?)?.waits_for_termination());
         pods.apply(scope, change, &waits, now);
     }
 
     /// The set, as its pods name it.
     pub fn owner(&self, set: &Set) -> Owner {
-        self.rules.owner(&set.key.namespace, &set.uid)
+        self.sets.rules.owner(&set.key.namespace, &set.uid)
     }
 
     /// Returns the sets whose pods have changed since the last call, and whether the change is urgent. Leaves out the set that is being

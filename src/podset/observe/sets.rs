@@ -21,7 +21,7 @@ use operator_kit::{
 /// The PodSets of the watched namespaces.
 #[derive(Debug, Default)]
 pub struct Sets {
-    rules: CacheRules,
+    pub(super) rules: CacheRules,
     by_key: HashMap<ObjectKey, Arc<Set>>,
     by_uid: HashMap<Uid, ObjectKey>,
     /// Sets that an answer showed to be gone while the watch still shows them. Watch events about them are outdated.
@@ -96,7 +96,7 @@ impl Sets {
         let mut effects = Effects::default();
         self.remove_absent(scope, listed, version, &mut effects);
         for set in items {
-            if self.contains(&set.uid) || set.version > self.high_water.at(&set.key) {
+            if self.by_uid.contains_key(&set.uid) || set.version > self.high_water.at(&set.key) {
                 self.upsert(set, true, &mut effects);
             }
         }
@@ -120,7 +120,7 @@ impl Sets {
 
     /// Takes in a state of a set. `is_from_others`: it comes from a watch or a list, so another process may have written its status.
     fn upsert(&mut self, mut set: Set, is_from_others: bool, effects: &mut Effects) {
-        let is_over = !self.contains(&set.uid) && set.version <= self.listed.at(&set.key);
+        let is_over = !self.by_uid.contains_key(&set.uid) && set.version <= self.listed.at(&set.key);
         if is_over || self.gone.contains_key(&set.uid) {
             return;
         }
@@ -163,10 +163,6 @@ impl Sets {
     pub fn key_of(&self, owner: &Owner) -> Option<&ObjectKey> {
         let (_, uid) = owner;
         self.by_uid.get(uid).filter(|key| self.rules.owner(&key.namespace, uid) == *owner)
-    }
-
-    fn contains(&self, uid: &Uid) -> bool {
-        self.by_uid.contains_key(uid)
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Set> {
