@@ -2,9 +2,8 @@
 //!
 //! The first replacement is created at once, the next after 1 s, then 2 s, doubling to 5 min, counted from the finish. An annotation of the
 //! replacement counts how many there were in a row, so the count outlives the leader. A pod that ran for 10 min resets the count, and so do
-//! 10 min without a finish after the last wait. Each template of a set has one wait, the longest of its pods.
-//!
-//! The waiting replacements are remembered, because only a few finished pods are kept. A pod that was deleted is replaced at once.
+//! 10 min without a finish after the last wait. Each template of a set has one wait, the longest of its pods. The waiting replacements are
+//! remembered, because only a few finished pods are kept. A pod that was deleted is replaced at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,8 +45,7 @@ pub struct Replacement {
 }
 
 impl Finishes {
-    /// Counts the pods that have finished since the last call. Of each template, at most as many
-    /// replacements wait as pods are missing.
+    /// Counts the pods that have finished since the last call. Of each template, at most as many replacements wait as pods are missing.
     pub fn update(&mut self, view: &View, now: Timestamp) {
         let finished: BTreeSet<Uid> =
             view.pods.iter().filter(|seen| seen.pod.is_finished()).map(|seen| seen.pod.uid.clone()).collect();

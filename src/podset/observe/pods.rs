@@ -1,8 +1,7 @@
-//! The cache of pods. No I/O, no decision.
+//! The cache of pods. No I/O, no decision. Entries are keyed by UID and guarded by resourceVersion, so that nothing old undoes anything newer.
 //!
 //! In: events of the watch ([`Pods::apply`]), answers to our own requests ([`Pods::created`], [`Pods::delete_answered`],
-//! [`Pods::looked_up`]) and consistent lists of all pods ([`Pods::apply_list`]). Entries are keyed by UID and guarded by resourceVersion,
-//! so that nothing old undoes anything newer.
+//! [`Pods::looked_up`]) and consistent lists of all pods ([`Pods::apply_list`]).
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -343,7 +342,7 @@ impl Pods {
         pods
     }
 
-    /// In any order.
+    /// The pods of this set, in any order.
     pub fn owned(&self, owner: &Owner) -> impl Iterator<Item = &Seen> {
         self.index.owned(owner)
     }
