@@ -19,14 +19,13 @@ use super::{
 use crate::{
     cli::RunArgs,
     mycustomresource::MyCustomResourceController,
-    podset::{self, PodSetController, fleet_metrics},
+    podset::{self, PodSetController},
 };
-use leadership::{Candidate, Election, LeaderState, Leadership, Timing};
+use leadership::{Candidate, Election, LeaderState, Timing};
 use operator_kit::{
     client::Clients,
     health::Pulse,
     runner::{Context, Controller},
-    telemetry::metrics::Metrics,
 };
 
 /// How long one turn of the election loop may take, beyond one operation on the Lease: several times its longest turn.
@@ -76,7 +75,7 @@ pub fn start(parts: Parts<'_>) -> Tasks {
         stop: stop.clone(),
     };
     let sets = PodSetController::new(podset);
-    show_sets(&sets, &context.leadership, &metrics);
+    sets.show_metrics(&metrics, context.leadership.clone());
     let resources = MyCustomResourceController::new(env.clone(), clients.clone(), scopes, &metrics);
     let mut tasks = Tasks::default();
     let synced = vec![run(sets, &context, &mut tasks), run(resources, &context, &mut tasks)];
@@ -117,16 +116,6 @@ async fn look_for_others(search: Search, stop: CancellationToken, is_alone: Canc
         (None, _) => {}
     }
     Ok(())
-}
-
-/// Registers the metrics of all sets, exported only while this process leads and its caches are synced. A standby computes them too, so
-/// that they are right from the start when it leads. Pods of a namespace that cannot be listed count as missing.
-fn show_sets(sets: &PodSetController, leadership: &Leadership, metrics: &Metrics) {
-    let (fleet, synced, leadership) = (sets.fleet_metrics(), sets.synced().subscribe(), leadership.clone());
-    fleet_metrics::register(metrics, move || {
-        let figures = (*synced.borrow()).then(|| fleet.take());
-        figures.filter(|_| leadership.term().is_some())
-    });
 }
 
 /// Waits until this process may take part in the election: its caches are synced, so that a new leader can work at once, and no other

@@ -55,6 +55,7 @@ pub use self::{context::Parts, set_state::SetState};
 use crate::api::condition;
 use context::{Context, NAME};
 use fleet_metrics::FleetMetrics;
+use leadership::Leadership;
 use observe::{Pod, Set};
 use operator_kit::{
     ObjectKey,
@@ -62,6 +63,7 @@ use operator_kit::{
     lock,
     queue::{Queue, Trigger},
     runner::{Controller, Next},
+    telemetry::metrics::Metrics,
 };
 use pass::Pass;
 use takeover::TakeOver;
@@ -79,9 +81,15 @@ impl PodSetController {
         PodSetController { context: Context::new(parts), synced: Synced::default(), take_over: TakeOver::default() }
     }
 
-    /// The metrics of all sets.
-    pub fn fleet_metrics(&self) -> FleetMetrics {
-        FleetMetrics::new(self.context.observed.clone(), self.context.env.clone())
+    /// Registers the metrics of all sets, exported only while this process leads and its caches are synced. A standby computes them too, so
+    /// that they are right from the start when it leads. Pods of a namespace that cannot be listed count as missing.
+    pub fn show_metrics(&self, metrics: &Metrics, leadership: Leadership) {
+        let fleet = FleetMetrics::new(self.context.observed.clone(), self.context.env.clone());
+        let synced = self.synced.subscribe();
+        fleet_metrics::register(metrics, move || {
+            let figures = (*synced.borrow()).then(|| fleet.take());
+            figures.filter(|_| leadership.term().is_some())
+        });
     }
 
     fn set_changed(&self, scope: &Scope, change: Change<Set>) {
