@@ -58,7 +58,6 @@ enum Verdict {
 pub struct Search {
     pub reader: Reader,
     pub env: Env,
-    /// The name of the Leases.
     pub name: String,
     /// The namespace of the own Lease; `None`: there is none.
     pub home: Option<String>,

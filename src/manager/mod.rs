@@ -64,7 +64,6 @@ pub fn main(cli: Cli) -> ExitCode {
     }))
 }
 
-/// Prints the CRDs as YAML documents.
 fn print_crds() -> Result<u8, String> {
     let mut out = io::stdout().lock();
     match api::CRD_FILES.iter().try_for_each(|crd| write!(out, "---\n{crd}")) {

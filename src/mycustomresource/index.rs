@@ -28,7 +28,6 @@ struct ResourceWire {
     status: Value,
 }
 
-/// A MyCustomResource.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(from = "ResourceWire")]
 pub struct Resource {
@@ -61,7 +60,6 @@ impl From<ResourceWire> for Resource {
     }
 }
 
-/// The resources, and the names of the pods.
 #[derive(Debug, Default)]
 pub struct Index {
     /// The scopes whose pods have not been listed yet. Until all are listed, a missing friend may exist.
@@ -74,12 +72,10 @@ pub struct Index {
 }
 
 impl Index {
-    /// An empty index of these scopes.
     pub fn new(scopes: &[Scope]) -> Self {
         Index { unlisted: scopes.iter().cloned().collect(), ..Index::default() }
     }
 
-    /// Whether there are no resources.
     pub fn is_empty(&self) -> bool {
         self.resources.is_empty()
     }
@@ -197,7 +193,6 @@ impl Index {
         Some((resource.clone(), (is_found || self.unlisted.is_empty()).then_some(is_found)))
     }
 
-    /// The keys of all resources.
     pub fn keys(&self) -> Vec<ObjectKey> {
         self.resources.keys().cloned().collect()
     }

@@ -110,7 +110,6 @@ impl MyCustomResourceController {
         }
     }
 
-    /// Writes a status and handles the result.
     async fn write(&self, resource: &Resource, new: &MyCustomResourceStatus) -> Next {
         let Resource { key, uid, version, generation, friend, .. } = resource;
         let applied = statuses::apply::<MyCustomResource, Resource>(&self.clients, key, uid, Some(*version), new).await;

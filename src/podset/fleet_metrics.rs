@@ -135,7 +135,7 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
 }
 
 /// Takes the values from the caches.
-pub struct FleetMetrics {
+pub(super) struct FleetMetrics {
     observed: Arc<Mutex<Caches>>,
     env: Env,
     /// When each set was first seen to differ from its spec, for sets whose status does not say since when.
@@ -143,12 +143,10 @@ pub struct FleetMetrics {
 }
 
 impl FleetMetrics {
-    /// Metrics of the sets in these caches.
-    pub(super) fn new(observed: Arc<Mutex<Caches>>, env: Env) -> Self {
+    pub fn new(observed: Arc<Mutex<Caches>>, env: Env) -> Self {
         FleetMetrics { observed, env, noticed: Mutex::default() }
     }
 
-    /// The current values.
     pub fn take(&self) -> SetFigures {
         let (now, wall) = (self.env.now(), self.env.clock.wall());
         let mut noticed = lock(&self.noticed);

@@ -289,7 +289,6 @@ fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState
     due
 }
 
-/// Applies a status and handles the result.
 async fn write_status(
     context: &Context,
     set: &Set,
