@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tracing::{Span, info, info_span, warn};
 
 use crate::api::{MyCustomResource, MyCustomResourceStatus};
@@ -71,8 +71,8 @@ pub struct MyCustomResourceController {
     clients: Clients,
     scopes: Vec<Scope>,
     index: Mutex<Index>,
-    /// Becomes true with the first resource, and starts the watch of pods.
-    needs_pods: watch::Sender<bool>,
+    /// The first resource cancels it, which starts the watch of pods.
+    needs_pods: CancellationToken,
     queue: Queue,
     synced: Synced,
 }
@@ -82,7 +82,7 @@ impl MyCustomResourceController {
     pub fn new(env: Env, clients: Clients, scopes: Vec<Scope>, metrics: &Metrics) -> Self {
         let (queue, synced) = (Queue::new(env.clone(), metrics.queue(NAME)), Synced::default());
         let index = Mutex::new(Index::new(&scopes));
-        MyCustomResourceController { env, clients, scopes, index, needs_pods: watch::Sender::new(false), queue, synced }
+        MyCustomResourceController { env, clients, scopes, index, needs_pods: CancellationToken::new(), queue, synced }
     }
 
     /// Applies a change of resources and queues the affected ones. `pods`: the state of the pod watch, which starts with the first resource.
@@ -91,8 +91,8 @@ impl MyCustomResourceController {
             let mut index = lock(&self.index);
             let to_reconcile = index.apply_resources(scope, change);
             if !index.is_empty() {
-                self.needs_pods.send_if_modified(|needs_pods| !std::mem::replace(needs_pods, true));
-            } else if !*self.needs_pods.borrow() {
+                self.needs_pods.cancel();
+            } else if !self.needs_pods.is_cancelled() {
                 // Without a resource there is no watch of pods: count it as synced.
                 pods.listed();
             }
@@ -163,17 +163,10 @@ impl Controller for MyCustomResourceController {
             watches.push(listwatch::run(reader.clone(), resources, env.clone(), listing, sink).boxed());
 
             let pods = Source { metadata_only: true, ..Source::new::<Pod>(PODS, scope) };
-            let (controller, watched, mut needs_pods) = (self.clone(), scope.clone(), self.needs_pods.subscribe());
+            let (controller, watched, needs_pods) = (self.clone(), scope.clone(), self.needs_pods.clone());
             let sink = move |change| controller.pod_changed(&watched, change);
             let watch = listwatch::run(reader.clone(), pods, env.clone(), pod_listing, sink);
-            watches.push(
-                async move {
-                    // This cannot fail, because the sender lives as long as the watch.
-                    let _ = needs_pods.wait_for(|needs_pods| *needs_pods).await;
-                    watch.await;
-                }
-                .boxed(),
-            );
+            watches.push(needs_pods.cancelled_owned().then(|()| watch).boxed());
         }
         watches
     }
