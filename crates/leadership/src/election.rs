@@ -9,7 +9,7 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
@@ -46,7 +46,10 @@ impl Election {
         let Candidate { identity, timing, rules, .. } = &candidate;
         let observation = Observation::new(identity, timing.lease_duration, rules.wait);
         let observation = Arc::new(Mutex::new(observation));
-        Election { operations: Arc::new(Operations { candidate, client, observation }), leader_state }
+        Election {
+            operations: Arc::new(Operations { candidate, client, observation, news: Notify::new() }),
+            leader_state,
+        }
     }
 
     /// A handle that tells whether this process leads. Clones share its state.
@@ -91,12 +94,11 @@ impl Election {
         stop: CancellationToken,
         drained: CancellationToken,
     ) -> Result<(), Lost> {
-        let (sender, news) = watch::channel(());
         let operations = self.operations.clone();
         tokio::select! {
             biased;
-            () = watch_for_ever(&operations, &sender) => std::future::pending().await,
-            end = self.stand(news, ready, stop, drained) => end,
+            () = watch_for_ever(&operations) => std::future::pending().await,
+            end = self.stand(ready, stop, drained) => end,
         }
     }
 
@@ -110,7 +112,6 @@ impl Election {
 
     async fn stand(
         &mut self,
-        mut news: watch::Receiver<()>,
         ready: impl Future<Output = ()>,
         stop: CancellationToken,
         drained: CancellationToken,
@@ -126,11 +127,11 @@ impl Election {
                 () = env.sleep_until(env.now() + LONGEST_WAIT) => {}
             }
         }
-        let Some(since) = self.acquire(&mut news, &stop).await? else {
+        let Some(since) = self.acquire(&stop).await? else {
             return Ok(());
         };
         info!(identity = self.candidate().identity, "elected: this process leads");
-        let end = self.lead(since, &mut news, &drained).await;
+        let end = self.lead(since, &drained).await;
         // This closes the gate: no write leaves from here on.
         self.leader_state.resign();
         end?;
@@ -139,11 +140,7 @@ impl Election {
     }
 
     /// Waits until the Lease is free, and takes it. Returns when the term begins to count; `None` if `stop` came first.
-    async fn acquire(
-        &mut self,
-        news: &mut watch::Receiver<()>,
-        stop: &CancellationToken,
-    ) -> Result<Option<Timestamp>, Lost> {
+    async fn acquire(&mut self, stop: &CancellationToken) -> Result<Option<Timestamp>, Lost> {
         let (env, period) = (self.candidate().env.clone(), self.candidate().timing.retry_period);
         let mut tries = Tries::default();
         let (mut holder, mut failures) = (UNSEEN.to_owned(), Failures::default());
@@ -156,7 +153,7 @@ impl Election {
                 tokio::select! {
                     biased;
                     () = env.sleep_until(when.min(now + LONGEST_WAIT)) => {}
-                    _ = news.changed() => {}
+                    () = self.operations.news.notified() => {}
                     () = stop.cancelled() => return Ok(None),
                 }
                 continue;
@@ -201,12 +198,7 @@ impl Election {
     }
 
     /// Renews the lease until `drained`.
-    async fn lead(
-        &mut self,
-        mut since: Timestamp,
-        news: &mut watch::Receiver<()>,
-        drained: &CancellationToken,
-    ) -> Result<(), Lost> {
+    async fn lead(&mut self, mut since: Timestamp, drained: &CancellationToken) -> Result<(), Lost> {
         let (env, timing) = (self.candidate().env.clone(), self.candidate().timing);
         let (mut next, mut failures) = (since + timing.retry_period, Failures::default());
         loop {
@@ -217,7 +209,7 @@ impl Election {
             tokio::select! {
                 biased;
                 () = env.sleep_until(deadline) => return Err(lost()),
-                _ = news.changed() => continue,
+                () = self.operations.news.notified() => continue,
                 () = drained.cancelled() => return Ok(()),
                 () = env.sleep_until(next.min(env.now() + LONGEST_WAIT)) => {}
             }
@@ -229,7 +221,7 @@ impl Election {
             let renewed = tokio::select! {
                 biased;
                 () = env.sleep_until(deadline) => return Err(lost()),
-                () = self.lost(news) => continue,
+                () = self.lost() => continue,
                 () = drained.cancelled() => return Ok(()),
                 renewed = attempt => renewed,
             };
@@ -253,11 +245,9 @@ impl Election {
     }
 
     /// Waits until the lease is lost.
-    async fn lost(&self, news: &mut watch::Receiver<()>) {
+    async fn lost(&self) {
         while self.check().is_ok() {
-            if news.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+            self.operations.news.notified().await;
         }
     }
 

@@ -8,6 +8,7 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
+use tokio::sync::Notify;
 
 use crate::{
     Candidate,
@@ -64,6 +65,8 @@ pub struct Operations {
     /// A client that needs no leadership.
     pub client: Client,
     pub observation: Arc<Mutex<Observation>>,
+    /// Each event of the watch.
+    pub news: Notify,
 }
 
 impl Operations {
@@ -178,7 +181,8 @@ mod tests {
             let answer = Response::builder().status(StatusCode::from_u16(code).unwrap());
             std::future::ready(answer.body(Body::from(body.to_string().into_bytes())))
         });
-        let operations = Operations { candidate, client: Client::new(server, "default"), observation };
+        let operations =
+            Operations { candidate, client: Client::new(server, "default"), observation, news: Notify::new() };
         assert!(lock(&operations.observation).is_ours());
         assert_eq!(operations.run(Change::Renew).await.unwrap(), None);
     }
@@ -190,7 +194,8 @@ mod tests {
             let same = serde_json::to_vec(&lease("10")).unwrap();
             std::future::ready(Ok::<_, std::convert::Infallible>(Response::new(Body::from(same))))
         });
-        let operations = Operations { candidate, client: Client::new(server, "default"), observation };
+        let operations =
+            Operations { candidate, client: Client::new(server, "default"), observation, news: Notify::new() };
         let renewal = operations.run(Change::Renew).await;
         let is_unchanged = |text: &str| text.contains("but did not change it");
         assert!(matches!(renewal, Err(OperationError::Unexpected(text)) if is_unchanged(text)), "{renewal:?}");

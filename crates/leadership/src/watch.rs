@@ -10,7 +10,6 @@ use kube::{
     Api,
     api::{ListParams, WatchEvent, WatchParams},
 };
-use tokio::sync::watch::Sender;
 
 use crate::{
     Candidate,
@@ -33,14 +32,14 @@ const SHORTEST_PAUSE: SignedDuration = SignedDuration::from_millis(100);
 /// A watch that lasted this long resets the pause.
 const STEADY: SignedDuration = SignedDuration::from_secs(1);
 
-/// Adds each state of the Lease that the API server sends to the observation, and sends `news` of it. It never ends.
-pub async fn watch_for_ever(operations: &Operations, news: &Sender<()>) {
+/// Adds each state of the Lease that the API server sends to the observation, and notifies the election of `news`. It never ends.
+pub async fn watch_for_ever(operations: &Operations) {
     let Candidate { env, timing, .. } = &operations.candidate;
     let (mut failures, mut from, mut pause) = (Failures::default(), None, SHORTEST_PAUSE);
     loop {
         let began = env.now();
         let patience = Duration::from_secs(SERVED.into()) + GRACE;
-        match tokio::time::timeout(patience, watch_once(operations, &mut from, news)).await {
+        match tokio::time::timeout(patience, watch_once(operations, &mut from)).await {
             Ok(Ok(())) => {
                 failures.recovered();
             }
@@ -62,9 +61,9 @@ pub async fn watch_for_ever(operations: &Operations, news: &Sender<()>) {
 
 /// Watches the Lease from the version `from` until the API server ends the watch, and updates `from` with each event. If it is `None`,
 /// lists the Lease first.
-async fn watch_once(operations: &Operations, from: &mut Option<String>, news: &Sender<()>) -> kube::Result<()> {
-    let Operations { candidate: Candidate { namespace, name, env, .. }, observation, .. } = operations;
-    let leases = Api::<Lease>::namespaced(operations.client.clone(), namespace);
+async fn watch_once(operations: &Operations, from: &mut Option<String>) -> kube::Result<()> {
+    let Operations { candidate: Candidate { namespace, name, env, .. }, client, observation, news } = operations;
+    let leases = Api::<Lease>::namespaced(client.clone(), namespace);
     let field = format!("metadata.name={name}");
     if from.is_none() {
         let mut list = leases.list(&ListParams::default().fields(&field)).await?;
@@ -72,8 +71,8 @@ async fn watch_once(operations: &Operations, from: &mut Option<String>, news: &S
             Some(lease) => lock(observation).watched(lease, env.now()),
             None => lock(observation).watched_absent(number(list.metadata.resource_version.as_deref()), env.now()),
         }
-        news.send_replace(());
-        from.clone_from(&list.metadata.resource_version);
+        news.notify_one();
+        *from = list.metadata.resource_version;
     }
     let parameters = WatchParams::default().fields(&field).timeout(SERVED);
     let version = from.get_or_insert_default();
@@ -94,7 +93,7 @@ async fn watch_once(operations: &Operations, from: &mut Option<String>, news: &S
             }
             WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
         }
-        news.send_replace(());
+        news.notify_one();
     }
     Ok(())
 }
