@@ -274,8 +274,13 @@ impl Election {
             let mut failures = Failures::default();
             loop {
                 match self.operations.run(Change::Release).await {
-                    Ok(released) => return Ok(released),
-                    Err(OperationError::WentBack(went_back)) => return Err(went_back),
+                    Ok(Some(_)) => return info!("released the lease"),
+                    Ok(None) => {
+                        return warn!(
+                            "this process no longer holds the lease: it was released, or another process took it"
+                        );
+                    }
+                    Err(OperationError::WentBack(went_back)) => return warn!("not releasing the lease: {went_back}"),
                     // A renewal that was dropped in flight took effect in between.
                     Err(OperationError::Conflict) => {}
                     Err(error) => failures.log("cannot release the lease", &error),
@@ -283,13 +288,8 @@ impl Election {
                 env.sleep_until(env.now() + SHORTEST_RETRY).await;
             }
         };
-        match tokio::time::timeout(SHUTDOWN_TIMEOUT, release).await {
-            Ok(Ok(Some(_))) => info!("released the lease"),
-            Ok(Ok(None)) => {
-                warn!("this process no longer holds the lease: it was released, or another process took it")
-            }
-            Ok(Err(went_back)) => warn!("not releasing the lease: {went_back}"),
-            Err(_) => warn!("cannot release the lease in time; it will expire"),
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, release).await.is_err() {
+            warn!("cannot release the lease in time; it will expire");
         }
     }
 }

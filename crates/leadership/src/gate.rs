@@ -52,16 +52,14 @@ impl Gate {
     }
 
     fn check(&self) -> io::Result<()> {
-        match &*lock(&self.state) {
-            State::Connecting => Ok(()),
+        let why = match &*lock(&self.state) {
+            State::Connecting => return Ok(()),
             // Check before recording: a request that may not leave has not left.
-            State::Open(permit) if (self.may_leave)(permit) && permit.leaves() => Ok(()),
-            State::Open(_) => {
-                let why = "this process is not the leader, or the request could outlast its term";
-                Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
-            }
-            State::Shut => Err(io::Error::new(io::ErrorKind::PermissionDenied, "no request is in flight")),
-        }
+            State::Open(permit) if (self.may_leave)(permit) && permit.leaves() => return Ok(()),
+            State::Open(_) => "this process is not the leader, or the request could outlast its term",
+            State::Shut => "no request is in flight",
+        };
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
     }
 }
 

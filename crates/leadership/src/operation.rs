@@ -36,27 +36,15 @@ pub enum Lost {
 /// Why an operation on the Lease failed. The election tries again, except after `WentBack`, which ends it.
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
-    /// The Lease is older than before.
     #[error(transparent)]
     WentBack(#[from] WentBack),
-    /// Another candidate wrote the Lease first.
     #[error("another candidate wrote the Lease first")]
     Conflict,
-    /// Any other error of kube.
     #[error("the API server cannot be reached, or rejected the request")]
     Kube(#[source] kube::Error),
     /// No answer in time, or one that makes no sense. A write may or may not take effect.
     #[error("{0}")]
     Unexpected(&'static str),
-}
-
-impl From<kube::Error> for OperationError {
-    fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) if status.code == 409 => OperationError::Conflict,
-            error => OperationError::Kube(error),
-        }
-    }
 }
 
 /// The operations of one candidate.
@@ -72,10 +60,6 @@ pub struct Operations {
 impl Operations {
     /// Takes, renews or releases the Lease if the rules allow it. Returns when a term begins to count, or when the release was sent; `None`
     /// if nothing was written.
-    ///
-    /// # Errors
-    ///
-    /// When the API server does not answer or rejects the request, and when the Lease went back.
     pub async fn run(&self, change: Change) -> Result<Option<Timestamp>, OperationError> {
         // Half of the deadline leaves time for another attempt.
         let patience = Duration::try_from(self.candidate.timing.renew_deadline / 2).unwrap_or_default();
@@ -108,7 +92,9 @@ impl Operations {
         match Api::<Lease>::namespaced(self.client.clone(), namespace).get(name).await {
             Ok(lease) if version(&lease) > 0 => Ok(Some(lease)),
             Err(kube::Error::Api(status)) if is_absent(&status, name) => Ok(None),
-            Err(error) if !matches!(&error, kube::Error::Api(status) if status.code == 404) => Err(error.into()),
+            Err(error) if !matches!(&error, kube::Error::Api(status) if status.code == 404) => {
+                Err(OperationError::Kube(error))
+            }
             // A proxy or a load balancer answered, as they do while the API server is away.
             _ => Err(OperationError::Unexpected("the answer does not come from a Kubernetes API server")),
         }
@@ -132,7 +118,8 @@ impl Operations {
             Ok(_) => Err(OperationError::Unexpected(
                 "the API server accepted the write of the Lease, but answered with a Lease of another holder",
             )),
-            Err(error) => Err(error.into()),
+            Err(kube::Error::Api(status)) if status.code == 409 => Err(OperationError::Conflict),
+            Err(error) => Err(OperationError::Kube(error)),
         }
     }
 }
