@@ -163,10 +163,14 @@ impl Election {
             }
             tries.last_free_from = Tries::free_from(&self.seen(), period);
             // At `stop`, let the attempt finish: a dropped write could still take the Lease, for a process that is gone.
+            let grace = async {
+                stop.cancelled().await;
+                tokio::time::sleep(SHUTDOWN_TIMEOUT).await;
+            };
             let taken = tokio::select! {
                 biased;
                 taken = self.operations.run(Change::Take) => taken,
-                () = grace_after(stop) => return Ok(None),
+                () = grace => return Ok(None),
             };
             match taken {
                 Ok(Some(since)) if self.begin(since) => return Ok(Some(since)),
@@ -322,12 +326,6 @@ impl Tries {
         let handicap = if seen.names_us() { period } else { SignedDuration::ZERO };
         seen.frees_at().map(|free| free.saturating_add(handicap).unwrap_or(Timestamp::MAX))
     }
-}
-
-/// Waits for `stop`, and then for the time that an operation in flight gets to finish.
-async fn grace_after(stop: &CancellationToken) {
-    stop.cancelled().await;
-    tokio::time::sleep(SHUTDOWN_TIMEOUT).await;
 }
 
 fn recovered(failures: &mut Failures) {

@@ -4,10 +4,6 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-/// How much longer than the retry period the renew deadline must be, in tenths. As in client-go, jitter delays a retry by up to a fifth
-/// of the period.
-const JITTER_TENTHS: u128 = 12;
-
 /// How long Linux may take from sending bytes to their first retransmission: 440 ms were measured on a connection without latency. 1 s allows
 /// for round trips of 200 ms, and is Linux's timeout before it has measured one. With the shortest durations of an election, only 450 ms
 /// remain for this.
@@ -82,7 +78,8 @@ impl Timing {
         if retry_period.is_zero() {
             return Err(TimingError::NoPause);
         }
-        if renew_deadline.as_nanos() * 10 <= retry_period.as_nanos() * JITTER_TENTHS {
+        // As in client-go, jitter delays a retry by up to a fifth of the period.
+        if renew_deadline.as_nanos() * 5 <= retry_period.as_nanos() * 6 {
             return Err(TimingError::Period(renew_deadline, retry_period));
         }
         if lease_duration <= renew_deadline {
