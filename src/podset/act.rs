@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::Pod as PodResource;
 use serde_json::json;
 use tracing::warn;
 
-use self::batch::{Batch, decoded};
+use self::batch::{Batch, Work, decoded};
 use super::{
     context::Context,
     observe::{Pod, Seen, Set, View, Whole},
@@ -34,47 +34,79 @@ use operator_kit::{client::Answer, requests};
 
 /// Carries out a plan.
 pub async fn act(context: &Context, view: &View, plan: &Plan, state: &mut SetState) -> Done {
-    let batch = Batch::new(context, &view.set);
-    let mut done = Done::default();
     let unlabelled = view.pods.iter().map(|seen| &seen.pod).filter(|pod| !pod.is_labelled);
     state.retry.relabels.retain(&unlabelled.map(|pod| pod.uid.clone()).collect());
-    look(batch, &plan.look, state, &mut done).await;
-    relabel(batch, &plan.relabel, state).await;
+    let mut work = Work { batch: Batch::new(context, &view.set), state, done: Done::default() };
+    work.look(&plan.look).await;
+    work.relabel(&plan.relabel).await;
     let mut create = Vec::from_iter(&plan.create);
     if let Some(prepare) = plan.prepare {
-        prepare::prepare(batch, view, prepare, state, &mut done).await;
+        work.prepare(view, prepare).await;
         // A failed preparation may stop creates. The next plan decides about those.
-        let is_stopped = state.preparation.stops_creates(&view.set);
-        create.retain(|creation| !done.is_namespace_terminating() && (creation.former.is_some() || !is_stopped));
+        let is_terminating = work.done.is_namespace_terminating();
+        let is_stopped = work.state.preparation.stops_creates(&view.set);
+        create.retain(|creation| !is_terminating && (creation.former.is_some() || !is_stopped));
     }
-    delete::delete(batch, &plan.delete, state, &mut done).await;
-    create::create(context, &view.set, create, state, &mut done).await;
-    done
+    work.delete(&plan.delete).await;
+    work.create(create).await;
+    work.done
 }
 
-/// Reads pods whose fate is unknown.
-async fn look<'a>(batch: Batch<'a>, looks: &'a [Look], state: &mut SetState, done: &mut Done) {
-    let read = |look: &'a Look| batch.read_pod(&look.key);
-    let mut failures = 0;
-    let handle = |look: &Look, found: Result<Option<Pod>, String>| match found {
-        Ok(found) => {
-            batch.change_pods(|pods, now| pods.looked_up(&look.key, look.sought.as_ref(), found, now));
-            match &look.sought {
-                Some(sought) if look.settles_delete => drop(state.fates.deletes.remove(&sought.pod.uid)),
-                Some(_) => {}
-                None => drop(state.fates.unknown.remove(&*look.key.name)),
+impl Work<'_> {
+    /// Reads pods whose fate is unknown.
+    async fn look<'p>(&mut self, looks: &'p [Look]) {
+        let Work { batch, state, done } = self;
+        let read = |look: &'p Look| batch.read_pod(&look.key);
+        let mut failures = 0;
+        let handle = |look: &Look, found: Result<Option<Pod>, String>| match found {
+            Ok(found) => {
+                batch.change_pods(|pods, now| pods.looked_up(&look.key, look.sought.as_ref(), found, now));
+                match &look.sought {
+                    Some(sought) if look.settles_delete => drop(state.fates.deletes.remove(&sought.pod.uid)),
+                    Some(_) => {}
+                    None => drop(state.fates.unknown.remove(&*look.key.name)),
+                }
+                true
+            }
+            Err(error) => {
+                warn!(pod = %look.key, error, "cannot read a pod to learn whether it exists");
+                done.has_failed = true;
+                // A single pod that cannot be read does not stop the other reads. A second failure does.
+                failures += 1;
+                failures < 2
+            }
+        };
+        batch.slow_start(looks, read, handle).await;
+    }
+
+    /// Restores the watched label of pods that lost it.
+    async fn relabel<'p>(&mut self, pods: &'p [Seen]) {
+        let Work { batch, state, .. } = self;
+        let send = |seen: &'p Seen| restore_label(*batch, &seen.pod);
+        let handle = |Seen { pod, .. }: &Seen, answer: Answer| {
+            let restored = match &answer {
+                Answer::NotLeading => return false,
+                Answer::Done(body) => decoded(body).ok().filter(|pod| pod.is_labelled),
+                _ => None,
+            };
+            if let Some(restored) = restored {
+                batch.change_pods(|pods, now| pods.relabelled(restored, now));
+                return true;
+            }
+            let error =
+                answer.error().unwrap_or_else(|| "the response does not contain the pod with its label".to_owned());
+            // Unless the API server rejected this state of the pod, a read must show its state.
+            let is_unchanged = matches!(&answer, Answer::Rejected(status) if !matches!(status.code, 404 | 409));
+            // The failure delays only this pod.
+            let of = (&pod.key, &pod.uid, pod.version);
+            batch.delay_rejected(&mut state.retry.relabels, of, &error, "cannot restore the label of a pod");
+            if !is_unchanged {
+                batch.change_pods(|pods, _| pods.doubt(&pod.uid));
             }
             true
-        }
-        Err(error) => {
-            warn!(pod = %look.key, error, "cannot read a pod to learn whether it exists");
-            done.has_failed = true;
-            // A single pod that cannot be read does not stop the other reads. A second failure does.
-            failures += 1;
-            failures < 2
-        }
-    };
-    batch.slow_start(looks, read, handle).await;
+        };
+        batch.slow_start(pods, send, handle).await;
+    }
 }
 
 /// Reads a PodSet, consistently, and updates the cache. Returns it with its template; `None`: it is gone. The error is the reason why it
@@ -83,33 +115,6 @@ pub async fn read_set(context: &Context, set: &Set) -> Result<Option<Set>, Strin
     let found = context.clients.read.get::<PodSet, Whole>(&set.key).await?.map(|Whole(found)| found);
     context.set_answered(set, found.clone().map(Set::trimmed));
     Ok(found)
-}
-
-/// Restores the watched label of pods that lost it.
-async fn relabel<'a>(batch: Batch<'a>, pods: &'a [Seen], state: &mut SetState) {
-    let send = |seen: &'a Seen| restore_label(batch, &seen.pod);
-    let handle = |Seen { pod, .. }: &Seen, answer: Answer| {
-        let restored = match &answer {
-            Answer::NotLeading => return false,
-            Answer::Done(body) => decoded(body).ok().filter(|pod| pod.is_labelled),
-            _ => None,
-        };
-        if let Some(restored) = restored {
-            batch.change_pods(|pods, now| pods.relabelled(restored, now));
-            return true;
-        }
-        let error = answer.error().unwrap_or_else(|| "the response does not contain the pod with its label".to_owned());
-        // Unless the API server rejected this state of the pod, a read must show its state.
-        let is_unchanged = matches!(&answer, Answer::Rejected(status) if !matches!(status.code, 404 | 409));
-        // The failure delays only this pod.
-        let of = (&pod.key, &pod.uid, pod.version);
-        batch.delay_rejected(&mut state.retry.relabels, of, &error, "cannot restore the label of a pod");
-        if !is_unchanged {
-            batch.change_pods(|pods, _| pods.doubt(&pod.uid));
-        }
-        true
-    };
-    batch.slow_start(pods, send, handle).await;
 }
 
 async fn restore_label(batch: Batch<'_>, pod: &Pod) -> Answer {

@@ -170,7 +170,7 @@ impl Pass<'_> {
 
     /// Reads the set; `None`: it is gone, and the cache knows it.
     async fn read_set(&self, view: &View, state: &mut SetState) -> Result<Option<Set>, Next> {
-        let _busy = self.busy();
+        let _busy = self.context.busy.try_acquire(&self.key.namespace, 1);
         match act::read_set(self.context, &view.set).await {
             Ok(read) => {
                 state.met_foreign_pod = false;
@@ -202,11 +202,6 @@ impl Pass<'_> {
             && busy.is_held_by(&self.key.namespace)
     }
 
-    /// Held while the operator works on pods of this set.
-    fn busy(&self) -> Option<Permit> {
-        self.context.busy.try_acquire(&self.key.namespace, 1)
-    }
-
     /// Handles a set when there is no memory for its template: no pod is created. If nothing else is left to do, reports and ends the pass,
     /// because the worker has other sets to work on.
     async fn without_room(&self, view: View, plan: Plan, state: &mut SetState) -> Result<Executable, Next> {
@@ -223,7 +218,7 @@ impl Pass<'_> {
 
     /// Carries out the plan and plans again. Returns the set and the plan as they stand then, and whether something failed.
     async fn act(&self, (view, plan, room): Executable, state: &mut SetState) -> Result<(View, Plan, bool), Next> {
-        let _busy = self.busy();
+        let _busy = self.context.busy.try_acquire(&self.key.namespace, 1);
         let began = self.context.env.now();
         let done = act::act(self.context, &view, &plan, state).await;
         let (has_failed, is_rejected) = (done.has_failed, done.rejected_delete.is_some());

@@ -10,6 +10,7 @@ use crate::podset::{
     observe::{Pod, Pods, Set},
     rejected_writes::RejectedWrites,
     rejection::{self, Rejection, RejectionKind},
+    set_state::SetState,
 };
 use operator_kit::{ObjectKey, client::WRITES_OF_A_NAMESPACE, lock, log_once::warn_once, meta::Uid};
 
@@ -41,6 +42,13 @@ impl Done {
     pub fn is_namespace_terminating(&self) -> bool {
         self.rejected_create.as_ref().is_some_and(|rejected| rejected.kind == RejectionKind::NamespaceTerminating)
     }
+}
+
+/// The work on one set in one pass. Each kind of work is in a file of its own.
+pub struct Work<'a> {
+    pub batch: Batch<'a>,
+    pub state: &'a mut SetState,
+    pub done: Done,
 }
 
 /// Requests of one pass that share a time limit.

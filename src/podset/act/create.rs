@@ -6,20 +6,19 @@ use kube::core::Status;
 use tracing::{debug, warn};
 
 use super::{
-    batch::{AT_ONCE, Batch, Done, decoded},
+    batch::{AT_ONCE, Batch, Work, decoded},
     prepare,
 };
 use crate::{
     api::PodTemplate,
     podset::{
-        context::Context,
         names,
         observe::{Pod, PodsLike, Set, Wanted},
         plan::{Creation, Plan},
         pod,
         rejection::{self, Rejection, RejectionKind},
         revision::Revision,
-        set_state::SetState,
+        set_state::Retry,
         status,
     },
 };
@@ -60,64 +59,181 @@ struct Source<'a> {
     template: Option<&'a PodTemplate>,
 }
 
-/// Creates pods: those of the former template first, and then those of the spec's. A rejection of one template does not keep the other from
-/// being tried.
-pub async fn create(context: &Context, set: &Set, creations: Vec<&Creation>, state: &mut SetState, done: &mut Done) {
-    let Ok(Wanted { revision, template: PodsLike::Template(template), .. }) = &set.wanted else { return };
-    // Each batch has a time limit of its own, because slow requests can use it up.
-    let batch = || Batch::new(context, set);
-    let (former, new): (Vec<_>, Vec<_>) = creations.into_iter().partition(|creation| creation.former.is_some());
-    let mut of_former = 0;
-    if let Some(revision) = former.iter().find_map(|creation| creation.former) {
-        match prepare::former_template(batch(), revision).await {
-            Ok(Some(template)) => {
-                let source = Source { revision, template: template.as_ref() };
-                create_from(batch(), source, former, state, done).await;
-                of_former = done.created.len();
-                if state.strays_hold() || done.is_namespace_terminating() {
-                    return;
+impl Work<'_> {
+    /// Creates pods: those of the former template first, and then those of the spec's. A rejection of one template does not keep the other
+    /// from being tried.
+    pub async fn create(&mut self, creations: Vec<&Creation>) {
+        let Batch { context, set, .. } = self.batch;
+        let Ok(Wanted { revision, template: PodsLike::Template(template), .. }) = &set.wanted else { return };
+        // Each batch has a time limit of its own, because slow requests can use it up.
+        let batch = || Batch::new(context, set);
+        let (former, new): (Vec<_>, Vec<_>) = creations.into_iter().partition(|creation| creation.former.is_some());
+        let mut of_former = 0;
+        if let Some(revision) = former.iter().find_map(|creation| creation.former) {
+            match prepare::former_template(batch(), revision).await {
+                Ok(Some(template)) => {
+                    self.create_from(batch(), Source { revision, template: template.as_ref() }, former).await;
+                    of_former = self.done.created.len();
+                    if self.state.strays_hold() || self.done.is_namespace_terminating() {
+                        return;
+                    }
+                }
+                Ok(None) if self.state.preparation.has_collided(set) => self.done.has_failed = true,
+                // The next plan gives these pods the template of the spec, and lets them wait if pods of that template fail.
+                Ok(None) => self.state.preparation.unusable = Some((revision, set.generation)),
+                Err(error) => {
+                    warn!(set = %set.key, %revision, error, "cannot read the ControllerRevision of the former template");
+                    self.done.has_failed = true;
                 }
             }
-            Ok(None) if state.preparation.has_collided(set) => done.has_failed = true,
-            // The next plan gives these pods the template of the spec, and lets them wait if pods of that template fail.
-            Ok(None) => state.preparation.unusable = Some((revision, set.generation)),
-            Err(error) => {
-                warn!(set = %set.key, %revision, error, "cannot read the ControllerRevision of the former template");
-                done.has_failed = true;
+        }
+        self.create_from(batch(), Source { revision: *revision, template: template.as_deref() }, new).await;
+        self.done.has_updated = self.done.created.len() > of_former;
+    }
+
+    /// Creates pods of one template.
+    async fn create_from<'p>(&mut self, mut batch: Batch<'_>, source: Source<'_>, creations: Vec<&'p Creation>) {
+        let bytes = source.template.map_or(0, PodTemplate::bytes);
+        batch.at_once = at_once(bytes);
+        // A former template is never kept, so it needs room like a large one of the spec. It is held until the pods are created.
+        let room = bytes * (1 + batch.at_once.min(creations.len()));
+        let is_former = creations.iter().any(|creation| creation.former.is_some());
+        let needs_room = is_former && room > budget::SMALL;
+        let room = needs_room.then(|| batch.context.templates.try_acquire(&batch.set.key.namespace, room));
+        if matches!(room, Some(None)) {
+            self.done.has_failed = true;
+            return;
+        }
+        // Start with as many as have succeeded for this spec since the last event. Otherwise a large set with slow creates would start with
+        // one in each pass.
+        let Retry { tried_generation, backoff, .. } = &self.state.retry;
+        let is_known = *tried_generation == Some(batch.set.generation) && backoff.is_none();
+        batch.first = 1 + self.state.reports.burst.filter(|_| is_known).map_or(0, |burst| burst.created);
+        let send = |creation: &'p Creation| create_one(batch, creation, source);
+        let handle = |creation: &Creation, created| self.handle_create(source.revision, creation, created);
+        batch.slow_start(creations, send, handle).await;
+    }
+
+    /// Handles what came of a create with the template of this revision. Returns whether the next one may be sent.
+    fn handle_create(&mut self, revision: Revision, creation: &Creation, created: Created) -> bool {
+        let name = &creation.name;
+        match created {
+            Created::Answered(Answer::Done(body)) => match decoded(&body) {
+                Ok(pod) => return self.handle_made(revision, creation, pod),
+                Err(error) => self.handle_failed(creation, &format!("the answer cannot be read: {error}"), true),
+            },
+            Created::Answered(Answer::Rejected(status)) => self.handle_rejected(creation, &status),
+            Created::Answered(Answer::Failed { error, may_land }) => self.handle_failed(creation, &error, may_land),
+            Created::Answered(Answer::NotLeading) => {}
+            Created::Taken(found) => {
+                self.state.fates.create_answered(name);
+                let is_free = found.is_none();
+                self.state.met_foreign_pod |= self.handle_taken(name, found);
+                return !is_free;
+            }
+            Created::Unread(error) => {
+                warn!(set = %self.batch.set.key, pod = name, error, "cannot check whether a pod was created");
+                self.done.has_failed = true;
             }
         }
+        false
     }
-    let source = Source { revision: *revision, template: template.as_deref() };
-    create_from(batch(), source, new, state, done).await;
-    done.has_updated = done.created.len() > of_former;
-}
 
-/// Creates pods of one template.
-async fn create_from<'a>(
-    mut batch: Batch<'a>,
-    source: Source<'a>,
-    creations: Vec<&'a Creation>,
-    state: &mut SetState,
-    done: &mut Done,
-) {
-    let bytes = source.template.map_or(0, PodTemplate::bytes);
-    batch.at_once = at_once(bytes);
-    // A former template is never kept, so it needs room like a large one of the spec. It is held until the pods are created.
-    let room = bytes * (1 + batch.at_once.min(creations.len()));
-    let is_former = creations.iter().any(|creation| creation.former.is_some());
-    let needs_room = is_former && room > budget::SMALL;
-    let room = needs_room.then(|| batch.context.templates.try_acquire(&batch.set.key.namespace, room));
-    if matches!(room, Some(None)) {
-        done.has_failed = true;
-        return;
+    /// Whether the status keeps saying that the template of the spec is invalid: failed creates with the former template do not replace
+    /// that message.
+    fn is_hidden(&self, creation: &Creation) -> bool {
+        let known = self.state.reports.rejected_create.as_ref();
+        creation.former.is_some() && known.is_some_and(|known| known.is_invalid_template(self.batch.set.generation))
     }
-    // Start with as many as have succeeded for this spec since the last event. Otherwise a large set with slow creates would start with one
-    // in each pass.
-    let is_known = state.retry.tried_generation == Some(batch.set.generation) && state.retry.backoff.is_none();
-    batch.first = 1 + state.reports.burst.filter(|_| is_known).map_or(0, |burst| burst.created);
-    let send = |creation: &'a Creation| create_one(batch, creation, source);
-    let handle = |creation: &Creation, created| handle(batch, source, creation, created, state, done);
-    batch.slow_start(creations, send, handle).await;
+
+    fn handle_rejected(&mut self, creation: &Creation, status: &Status) {
+        let (set, name) = (self.batch.set, &creation.name);
+        let mut rejection = rejection::read(status, name, &names::prefix(&set.key.name), set.generation);
+        // The former template says nothing about that of the spec.
+        if creation.former.is_some() && rejection.kind == RejectionKind::InvalidTemplate {
+            rejection.kind = RejectionKind::Forbidden;
+        }
+        // A namespace that is being deleted has its own backoff.
+        let is_failure = rejection.kind != RejectionKind::NamespaceTerminating;
+        if is_failure {
+            debug!(set = %set.key, pod = name, reason = rejection.message, "creating a pod was rejected");
+        }
+        self.state.fates.create_rejected(name, self.batch.context.env.now());
+        if rejection.kind == RejectionKind::InvalidTemplate {
+            self.state.preparation.dry_run = None;
+        }
+        self.done.has_failed |= is_failure;
+        if !(is_failure && self.is_hidden(creation)) {
+            self.done.rejected_create = Some(rejection);
+        }
+    }
+
+    /// Handles a create that got no answer which proves its fate and may take effect (`may_land`), or that did not leave this process.
+    fn handle_failed(&mut self, creation: &Creation, error: &str, may_land: bool) {
+        let (Batch { context, set, .. }, name) = (self.batch, &creation.name);
+        let reason = rejection::words(error, name, &names::prefix(&set.key.name));
+        self.done.has_failed = true;
+        // Only a repeated failure is reported: the first may have been a short outage, but a webhook may never answer.
+        let is_repeated = self.state.fates.has_failed(name);
+        if is_repeated {
+            debug!(set = %set.key, pod = name, reason, may_take_effect = may_land, "creating a pod failed again");
+        } else {
+            warn!(set = %set.key, pod = name, reason, may_take_effect = may_land, "creating a pod failed");
+        }
+        let is_reported = is_repeated || self.state.inherits_failure(set, status::FAILED_CREATE);
+        if is_reported && !self.is_hidden(creation) {
+            let (kind, generation) = (RejectionKind::Unclear, set.generation);
+            self.done.rejected_create = Some(Rejection { kind, message: reason, generation });
+        }
+        match may_land {
+            true => self.state.fates.create_unanswered(name, context.env.now()),
+            false => self.state.fates.create_rejected(name, context.env.now()),
+        }
+    }
+
+    /// Handles a created pod. Returns whether it matches its manifest. If not, it is a stray and is deleted.
+    fn handle_made(&mut self, revision: Revision, creation: &Creation, mut pod: Pod) -> bool {
+        let Work { batch, state, done } = self;
+        let (Batch { context, set, .. }, Creation { name, replacements, .. }) = (*batch, creation);
+        state.fates.create_answered(name);
+        // A webhook may have removed the annotation with the number of replacements.
+        pod.replacements = pod.replacements.max(*replacements);
+        let difference = (context.rules.differs)(&pod, name, &set.uid, revision);
+        let (uid, made) = (pod.uid.clone(), pod.key.name.to_string());
+        if difference.is_none() || pod.owner.as_ref() == Some(&set.uid) {
+            batch.change_pods(|pods, now| pods.created(pod, now));
+        }
+        let Some(message) = difference else {
+            done.created.push(name.clone());
+            state.retry.finishes.created(revision, *replacements);
+            return true;
+        };
+        warn!(set = %set.key, pod = made, "{message}");
+        state.fates.strays.insert(uid, made);
+        done.rejected_create = Some(Rejection { message, kind: RejectionKind::Forbidden, generation: set.generation });
+        done.has_failed = true;
+        false
+    }
+
+    /// Handles a create whose name was taken by `found`: our own pod of an earlier create, or another pod; `None`: the name is free again.
+    /// Returns whether it was another pod.
+    fn handle_taken(&mut self, name: &str, found: Option<Pod>) -> bool {
+        let Batch { context, set, .. } = self.batch;
+        let key = set.key.sibling(name);
+        let Some(pod) = found else {
+            self.batch.change_pods(|pods, _| pods.allow_reuse(&key));
+            self.done.has_failed = true;
+            return false;
+        };
+        let is_ours = (context.rules.is_ours)(&pod, &set.uid);
+        if is_ours && !pod.is_terminating && !pod.is_finished() {
+            self.done.created.push(name.to_owned());
+        }
+        if !is_ours || pod.owner.as_ref() == Some(&set.uid) {
+            self.batch.change_pods(|pods, now| pods.looked_up(&key, None, Some(pod), now));
+        }
+        !is_ours
+    }
 }
 
 async fn create_one(batch: Batch<'_>, creation: &Creation, source: Source<'_>) -> Created {
@@ -145,151 +261,6 @@ async fn create_one(batch: Batch<'_>, creation: &Creation, source: Source<'_>) -
         },
         answer => Created::Answered(answer),
     }
-}
-
-/// Handles what came of a create. Returns whether the next one may be sent.
-fn handle(
-    batch: Batch<'_>,
-    source: Source<'_>,
-    creation: &Creation,
-    created: Created,
-    state: &mut SetState,
-    done: &mut Done,
-) -> bool {
-    let name = &creation.name;
-    match created {
-        Created::Answered(Answer::Done(body)) => match decoded(&body) {
-            Ok(pod) => return handle_made(batch, source.revision, creation, pod, state, done),
-            Err(error) => {
-                let error = format!("the answer cannot be read: {error}");
-                handle_failed(batch, creation, (&error, true), state, done);
-            }
-        },
-        Created::Answered(Answer::Rejected(status)) => handle_rejected(batch, creation, &status, state, done),
-        Created::Answered(Answer::Failed { error, may_land }) => {
-            handle_failed(batch, creation, (&error, may_land), state, done);
-        }
-        Created::Answered(Answer::NotLeading) => {}
-        Created::Taken(found) => {
-            state.fates.create_answered(name);
-            let is_free = found.is_none();
-            state.met_foreign_pod |= handle_taken(batch, name, found, done);
-            return !is_free;
-        }
-        Created::Unread(error) => {
-            warn!(set = %batch.set.key, pod = name, error, "cannot check whether a pod was created");
-            done.has_failed = true;
-        }
-    }
-    false
-}
-
-/// Whether the status keeps saying that the template of the spec is invalid: failed creates with the former template do not replace that
-/// message.
-fn is_hidden(creation: &Creation, set: &Set, state: &SetState) -> bool {
-    let known = state.reports.rejected_create.as_ref();
-    creation.former.is_some() && known.is_some_and(|known| known.is_invalid_template(set.generation))
-}
-
-fn handle_rejected(batch: Batch<'_>, creation: &Creation, status: &Status, state: &mut SetState, done: &mut Done) {
-    let (set, name) = (batch.set, &creation.name);
-    let mut rejection = rejection::read(status, name, &names::prefix(&set.key.name), set.generation);
-    // The former template says nothing about that of the spec.
-    if creation.former.is_some() && rejection.kind == RejectionKind::InvalidTemplate {
-        rejection.kind = RejectionKind::Forbidden;
-    }
-    // A namespace that is being deleted has its own backoff.
-    let is_failure = rejection.kind != RejectionKind::NamespaceTerminating;
-    if is_failure {
-        debug!(set = %set.key, pod = name, reason = rejection.message, "creating a pod was rejected");
-    }
-    state.fates.create_rejected(name, batch.context.env.now());
-    if rejection.kind == RejectionKind::InvalidTemplate {
-        state.preparation.dry_run = None;
-    }
-    done.has_failed |= is_failure;
-    if !(is_failure && is_hidden(creation, set, state)) {
-        done.rejected_create = Some(rejection);
-    }
-}
-
-/// Handles a create that got no answer which proves its fate and may take effect (`may_land`), or that did not leave this process.
-fn handle_failed(
-    batch: Batch<'_>,
-    creation: &Creation,
-    (error, may_land): (&str, bool),
-    state: &mut SetState,
-    done: &mut Done,
-) {
-    let (set, name, now) = (batch.set, &creation.name, batch.context.env.now());
-    let reason = rejection::words(error, name, &names::prefix(&set.key.name));
-    done.has_failed = true;
-    // Only a repeated failure is reported: the first may have been a short outage, but a webhook may never answer.
-    let is_repeated = state.fates.has_failed(name);
-    if is_repeated {
-        debug!(set = %set.key, pod = name, reason, may_take_effect = may_land, "creating a pod failed again");
-    } else {
-        warn!(set = %set.key, pod = name, reason, may_take_effect = may_land, "creating a pod failed");
-    }
-    if !is_hidden(creation, set, state) && (is_repeated || state.inherits_failure(set, status::FAILED_CREATE)) {
-        let (kind, generation) = (RejectionKind::Unclear, set.generation);
-        done.rejected_create = Some(Rejection { kind, message: reason, generation });
-    }
-    match may_land {
-        true => state.fates.create_unanswered(name, now),
-        false => state.fates.create_rejected(name, now),
-    }
-}
-
-/// Handles a created pod. Returns whether it matches its manifest. If not, it is a stray and is deleted.
-fn handle_made(
-    batch: Batch<'_>,
-    revision: Revision,
-    creation: &Creation,
-    mut pod: Pod,
-    state: &mut SetState,
-    done: &mut Done,
-) -> bool {
-    let Batch { context, set, .. } = batch;
-    let Creation { name, replacements, .. } = creation;
-    state.fates.create_answered(name);
-    // A webhook may have removed the annotation with the number of replacements.
-    pod.replacements = pod.replacements.max(*replacements);
-    let difference = (context.rules.differs)(&pod, name, &set.uid, revision);
-    let (uid, made) = (pod.uid.clone(), pod.key.name.to_string());
-    if difference.is_none() || pod.owner.as_ref() == Some(&set.uid) {
-        batch.change_pods(|pods, now| pods.created(pod, now));
-    }
-    let Some(message) = difference else {
-        done.created.push(name.clone());
-        state.retry.finishes.created(revision, *replacements);
-        return true;
-    };
-    warn!(set = %set.key, pod = made, "{message}");
-    state.fates.strays.insert(uid, made);
-    done.rejected_create = Some(Rejection { message, kind: RejectionKind::Forbidden, generation: set.generation });
-    done.has_failed = true;
-    false
-}
-
-/// Handles a create whose name was taken by `found`: our own pod of an earlier create, or another pod; `None`: the name is free again.
-/// Returns whether it was another pod.
-fn handle_taken(batch: Batch<'_>, name: &str, found: Option<Pod>, done: &mut Done) -> bool {
-    let Batch { context, set, .. } = batch;
-    let key = set.key.sibling(name);
-    let Some(pod) = found else {
-        batch.change_pods(|pods, _| pods.allow_reuse(&key));
-        done.has_failed = true;
-        return false;
-    };
-    let is_ours = (context.rules.is_ours)(&pod, &set.uid);
-    if is_ours && !pod.is_terminating && !pod.is_finished() {
-        done.created.push(name.to_owned());
-    }
-    if !is_ours || pod.owner.as_ref() == Some(&set.uid) {
-        batch.change_pods(|pods, now| pods.looked_up(&key, None, Some(pod), now));
-    }
-    !is_ours
 }
 
 #[cfg(test)]

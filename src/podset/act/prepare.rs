@@ -12,7 +12,7 @@ use serde::{
 use serde_json::{Value, json, value::RawValue};
 use tracing::warn;
 
-use super::batch::{Batch, Done};
+use super::batch::{Batch, Work};
 use crate::{
     api::{self, PodTemplate},
     podset::{
@@ -22,7 +22,7 @@ use crate::{
         pod,
         rejection::{self, BACKOFF, Rejection, RejectionKind},
         revision::Revision,
-        set_state::{FailedPreparation, Preparation, SetState},
+        set_state::{FailedPreparation, Preparation},
     },
 };
 use operator_kit::{
@@ -84,7 +84,7 @@ struct Manifest<'a> {
     kind: &'static str,
     metadata: Value,
     revision: i64,
-    data: &'a Data<&'a PodTemplate>,
+    data: Data<&'a PodTemplate>,
 }
 
 /// What came of a preparation.
@@ -96,46 +96,50 @@ enum Prepared {
     Rejected(Rejection),
 }
 
-/// Prepares the template of the spec. A failure delays the rollout. If the template is not stored and there is a former one, missing pods
-/// get the former one meanwhile, except with OnDelete.
-pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mut SetState, done: &mut Done) {
-    let Ok(Wanted { revision, template: PodsLike::Template(template), .. }) = &batch.set.wanted else { return };
-    let prepared = match prepare {
-        Prepare::Store => store(batch, view, *revision, template.as_deref(), &state.preparation).await,
-        Prepare::DryRun => dry_run(batch, *revision, template.as_deref()).await,
-    };
-    let preparation = &mut state.preparation;
-    let (message, is_invalid) = match prepared {
-        Ok(Prepared::Done) => {
-            match prepare {
-                Prepare::Store => preparation.stored = Some(*revision),
-                Prepare::DryRun => preparation.dry_run = Some(*revision),
+impl Work<'_> {
+    /// Prepares the template of the spec. A failure delays the rollout. If the template is not stored and there is a former one, missing pods
+    /// get the former one meanwhile, except with OnDelete.
+    pub async fn prepare(&mut self, view: &View, prepare: Prepare) {
+        let Work { batch, state, done } = self;
+        let batch = *batch;
+        let Ok(Wanted { revision, template: PodsLike::Template(template), .. }) = &batch.set.wanted else { return };
+        let prepared = match prepare {
+            Prepare::Store => store(batch, view, *revision, template.as_deref(), &state.preparation).await,
+            Prepare::DryRun => dry_run(batch, *revision, template.as_deref()).await,
+        };
+        let preparation = &mut state.preparation;
+        let (message, is_invalid) = match prepared {
+            Ok(Prepared::Done) => {
+                match prepare {
+                    Prepare::Store => preparation.stored = Some(*revision),
+                    Prepare::DryRun => preparation.dry_run = Some(*revision),
+                }
+                (preparation.failed, preparation.collided) = (None, None);
+                return;
             }
-            (preparation.failed, preparation.collided) = (None, None);
-            return;
-        }
-        Ok(Prepared::Collided) => {
-            preparation.collided = Some(*revision);
-            ("a ControllerRevision of this name has other content or another owner".to_owned(), false)
-        }
-        Ok(Prepared::Rejected(rejection)) if rejection.kind == RejectionKind::NamespaceTerminating => {
-            done.rejected_create = Some(rejection);
-            return;
-        }
-        Ok(Prepared::Rejected(rejection)) => (rejection.message, true),
-        // A retry that fails for another reason does not make the template valid.
-        Err(error) => match preparation.invalid(batch.set) {
-            Some(former) => (former.message.clone(), true),
-            None => (error, false),
-        },
-    };
-    let mut failures = preparation.failure(batch.set).map(|failed| failed.failures.clone()).unwrap_or_default();
-    let (wait, is_news) = failures.note(&message, BACKOFF);
-    let env = &batch.context.env;
-    warn_once!(is_news, set = %batch.set.key, revision = %revision, error = message, "cannot prepare a template; its rollout is on hold");
-    let again = env.now() + env.jittered(wait, 0.1);
-    preparation.failed =
-        Some(Box::new(FailedPreparation { revision: *revision, message, is_invalid, failures, again }));
+            Ok(Prepared::Collided) => {
+                preparation.collided = Some(*revision);
+                ("a ControllerRevision of this name has other content or another owner".to_owned(), false)
+            }
+            Ok(Prepared::Rejected(rejection)) if rejection.kind == RejectionKind::NamespaceTerminating => {
+                done.rejected_create = Some(rejection);
+                return;
+            }
+            Ok(Prepared::Rejected(rejection)) => (rejection.message, true),
+            // A retry that fails for another reason does not make the template valid.
+            Err(error) => match preparation.invalid(batch.set) {
+                Some(former) => (former.message.clone(), true),
+                None => (error, false),
+            },
+        };
+        let mut failures = preparation.failure(batch.set).map(|failed| failed.failures.clone()).unwrap_or_default();
+        let (wait, is_news) = failures.note(&message, BACKOFF);
+        let env = &batch.context.env;
+        warn_once!(is_news, set = %batch.set.key, revision = %revision, error = message, "cannot prepare a template; its rollout is on hold");
+        let again = env.now() + env.jittered(wait, 0.1);
+        preparation.failed =
+            Some(Box::new(FailedPreparation { revision: *revision, message, is_invalid, failures, again }));
+    }
 }
 
 /// The key of the ControllerRevision.
@@ -154,19 +158,21 @@ async fn store(
     let Batch { context, set, .. } = batch;
     let key = key(set, revision);
     let Some(template) = template else { return Ok(Prepared::Done) };
-    let data = Data { template };
-    let build = || requests::create::<ControllerRevision>(&key.namespace, &manifest(set, &key, &data));
+    let build = || requests::create::<ControllerRevision>(&key.namespace, &manifest(set, &key, template));
     let answer = context.clients.write.send(&key.namespace, build).await;
-    if let Some(rejection) = terminating(set, &answer) {
-        return Ok(Prepared::Rejected(rejection));
-    }
     let exists = match &answer {
         Answer::Done(_) => {
             delete_oldest(batch, view).await;
             return Ok(Prepared::Done);
         }
-        // A quota, a policy or a webhook also rejects the create of a ControllerRevision that exists.
-        Answer::Rejected(status) => status.code == 409,
+        Answer::Rejected(status) => {
+            let rejection = rejection::read(status, &set.key.name, &set.key.name, set.generation);
+            if rejection.kind == RejectionKind::NamespaceTerminating {
+                return Ok(Prepared::Rejected(rejection));
+            }
+            // A quota, a policy or a webhook also rejects the create of a ControllerRevision that exists.
+            status.code == 409
+        }
         _ => return Err(failure(&answer)),
     };
     let found = read(batch, revision).await.map_err(|error| if exists { error } else { failure(&answer) })?;
@@ -198,18 +204,11 @@ async fn store(
     }
 }
 
-/// The rejection, if the namespace is being deleted.
-fn terminating(set: &Set, answer: &Answer) -> Option<Rejection> {
-    let Answer::Rejected(status) = answer else { return None };
-    let rejection = rejection::read(status, &set.key.name, &set.key.name, set.generation);
-    Some(rejection).filter(|rejection| rejection.kind == RejectionKind::NamespaceTerminating)
-}
-
 fn failure(answer: &Answer) -> String {
     answer.error().unwrap_or_else(|| "this process does not lead".to_owned())
 }
 
-fn manifest<'a>(set: &Set, key: &ObjectKey, data: &'a Data<&'a PodTemplate>) -> Manifest<'a> {
+fn manifest<'a>(set: &Set, key: &ObjectKey, template: &'a PodTemplate) -> Manifest<'a> {
     let annotations: HashMap<_, _> =
         set.change_cause.iter().map(|cause| (api::ANNOTATION_CHANGE_CAUSE, cause)).collect();
     let metadata = json!({
@@ -219,7 +218,8 @@ fn manifest<'a>(set: &Set, key: &ObjectKey, data: &'a Data<&'a PodTemplate>) -> 
         "annotations": annotations,
         "ownerReferences": [pod::owner(set)],
     });
-    Manifest { api_version: "apps/v1", kind: "ControllerRevision", metadata, revision: set.generation, data }
+    let (revision, data) = (set.generation, Data { template });
+    Manifest { api_version: "apps/v1", kind: "ControllerRevision", metadata, revision, data }
 }
 
 fn is_owned(metadata: &Meta, set: &Uid) -> bool {
