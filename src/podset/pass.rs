@@ -161,7 +161,10 @@ impl Pass<'_> {
         }
         let bytes = act::bytes_to_read(&view.set, plan);
         let is_known = match known {
-            Some(known) => bytes.is_none_or(|bytes| known.has_template(&view.set, bytes)),
+            Some(ReadSet { set: read, bytes: reserved, .. }) => {
+                let is_current = |read: &Set| read.uid == view.set.uid && read.generation == view.set.generation;
+                bytes.is_none_or(|bytes| read.as_ref().is_some_and(is_current) && bytes <= *reserved)
+            }
             // The watch of pods may be ahead of the watch of sets: pods may be gone because their set was deleted.
             None => bytes.is_none() && !plan.creates_in_doubt(&view.set, state),
         };
@@ -239,14 +242,6 @@ impl Pass<'_> {
             return Err(Next::At(self.context.env.now()));
         }
         Ok((view, after, has_failed || (is_rejected && !tries_others)))
-    }
-}
-
-impl ReadSet {
-    /// Whether this is the template of this set, and no more bytes are needed than were reserved.
-    fn has_template(&self, set: &Set, bytes: usize) -> bool {
-        let is_current = |read: &Set| read.uid == set.uid && read.generation == set.generation;
-        self.set.as_ref().is_some_and(is_current) && bytes <= self.bytes
     }
 }
 

@@ -10,7 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 mod outcome;
 mod rollout;
 
-pub use outcome::{Creation, Deletion, Hold, Look, Plan, Prepare, Rollout, Why};
+pub use outcome::Plan;
+pub(super) use outcome::{Creation, Deletion, Hold, Look, Prepare, Rollout, Why};
 pub use rollout::RolloutRules;
 
 use super::{
@@ -27,25 +28,20 @@ const MOST_UNKNOWN: usize = 3;
 
 /// The input of a plan.
 #[derive(Clone, Copy)]
-pub struct Input<'a> {
-    /// The set and its pods.
+pub(super) struct Input<'a> {
     pub view: &'a View,
-    /// The remembered state of the set.
     pub state: &'a SetState,
-    /// The names of its pods.
     pub names: Names<'a>,
     /// How long a write without an answer may still take effect.
     pub quarantine: SignedDuration,
     /// Whether pods that are being deleted and may run count, if their set waits for terminations.
     pub counts_terminating: bool,
-    /// What bounds a rollout.
     pub rollout: RolloutRules,
-    /// The time.
     pub now: Timestamp,
 }
 
 /// Plans one step.
-pub fn plan(input: &Input) -> Plan {
+pub(super) fn plan(input: &Input) -> Plan {
     let mut plan = input.desired();
     // Deletes that failed before come last, so that they do not hold up the others.
     let SetState { fates, retry, .. } = input.state;

@@ -79,8 +79,7 @@ impl Recorder {
     /// Queues events of this set that have just happened.
     pub fn record(&self, set: &Set, events: Vec<Event>) {
         let wall = self.env.clock.wall();
-        let moment = wall.as_nanosecond();
-        for (event, unique) in events.into_iter().zip(moment..) {
+        for (event, unique) in events.into_iter().zip(wall.as_nanosecond()..) {
             let Some(place) = self.places.try_acquire(&set.key.namespace, 1) else {
                 warn!(set = %set.key, reason = event.reason, "too many events are queued; dropping one");
                 continue;

@@ -46,7 +46,6 @@ pub struct Plan {
 /// A pod to read, because its fate is unknown.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// Namespace and name.
     pub key: ObjectKey,
     /// The pod in the cache; `None`: a create of this name got no answer, and can no longer take effect.
     pub sought: Option<Seen>,
@@ -57,7 +56,6 @@ pub struct Look {
 /// A pod to create.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Creation {
-    /// Its name.
     pub name: String,
     /// How many replacements in a row there were, including this one; 0 for a pod that replaces none.
     pub replacements: u32,
@@ -93,7 +91,6 @@ pub enum Rollout {
 /// A pod to delete.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Deletion {
-    /// Namespace and name.
     pub key: ObjectKey,
     /// UID, so that no other pod of this name is deleted.
     pub uid: Uid,
@@ -102,7 +99,6 @@ pub struct Deletion {
     /// Whether the delete requires this resourceVersion. Needed for a pod without a node under TerminationComplete: the API server would
     /// remove it at once, even if the scheduler has just bound it.
     pub is_exact: bool,
-    /// Why.
     pub why: Why,
 }
 
@@ -129,7 +125,6 @@ pub enum Hold {
     Failure,
     /// Pods keep finishing, and replacements wait.
     RestartBackoff {
-        /// How many wait.
         pods: usize,
         /// When the first of them may be created.
         until: Timestamp,
