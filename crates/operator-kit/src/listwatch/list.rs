@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::core::{Request, params::ListParams};
 use serde::Deserialize;
 
-use super::source::Source;
+use super::Source;
 use crate::{
     budget::LARGE,
     client::{ReadError, Reader},

@@ -7,14 +7,16 @@
 mod events;
 mod explain;
 mod list;
-mod source;
 pub mod synced;
 
 use std::{pin::pin, time::Duration};
 
 use futures::{Stream, StreamExt};
 use jiff::SignedDuration;
-use kube::core::{Request, WatchEvent, params::WatchParams};
+use kube::{
+    Resource,
+    core::{Request, WatchEvent, params::WatchParams},
+};
 use tracing::{debug, info};
 
 use crate::{
@@ -29,7 +31,6 @@ use events::events;
 use explain::{explain, is_missing};
 use leadership::env::Env;
 pub use list::list;
-pub use source::{Change, Source, is_stale};
 use synced::Listing;
 
 /// How long the API server may take to begin a watch. It needs about 15 s when it queues requests (API priority and fairness).
@@ -51,13 +52,58 @@ const BACKOFF: Waits = (SignedDuration::from_millis(500), SignedDuration::from_s
 /// The longest wait for a resource that the API server does not serve yet.
 const MISSING_RETRY: SignedDuration = SignedDuration::from_secs(1);
 
+/// A change from a list or a watch.
+#[derive(Clone, Debug)]
+pub enum Change<T> {
+    /// All objects as of `version`: a consistent list.
+    Snapshot {
+        /// The objects.
+        items: Vec<T>,
+        /// The resourceVersion of the list.
+        version: u64,
+    },
+    /// An object was created or changed.
+    Applied(T),
+    /// An object was deleted, or is no longer selected.
+    Deleted(T),
+    /// A bookmark: all changes up to this resourceVersion have been returned.
+    Progress(u64),
+}
+
+/// A collection to watch.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Its name in logs: `podsets.app.example.com`.
+    pub what: &'static str,
+    /// The path of its collection.
+    pub path: String,
+    /// Label selector, if only some are watched.
+    pub labels: Option<String>,
+    /// Whether to request the metadata of each object only, which saves memory.
+    pub metadata_only: bool,
+    /// Whether an event with this resourceVersion is older than the last one and is dropped.
+    pub is_stale: fn(version: u64, heard: u64) -> bool,
+}
+
+impl Source {
+    /// All objects of a kind in this scope. `what` is their name in logs.
+    pub fn new<K: Resource<DynamicType = ()>>(what: &'static str, scope: &Scope) -> Self {
+        let path = K::url_path(&(), scope.as_deref());
+        Source { what, path, labels: None, metadata_only: false, is_stale }
+    }
+}
+
+/// The resourceVersions in a watch only rise, so an event with a lower one is a replay.
+pub fn is_stale(version: u64, heard: u64) -> bool {
+    version < heard
+}
+
 /// Lists and watches for ever, passes every change to `sink`, and reports its state in `listing`.
 pub async fn run<T>(reader: Reader, source: Source, env: Env, listing: Listing, mut sink: impl FnMut(Change<T>))
 where
     T: Watched,
 {
-    let wait = BACKOFF.0;
-    let mut backoff = WatchBackoff { wait, logged: LogOnce::default(), is_gone: false, is_silent: false };
+    let mut backoff = WatchBackoff::default();
     let (what, env, listing) = (source.what, &env, &listing);
     loop {
         let mut version = match list(&reader, &source, |_| true).await {
@@ -69,7 +115,7 @@ where
             }
             Err(error) => {
                 backoff.report(what, &error, listing);
-                backoff.pause(env).await;
+                backoff.pause(&error, env).await;
                 continue;
             }
         };
@@ -90,17 +136,17 @@ where
             let is_gone = is_gone(&error);
             // A restarted API server answers like this at first, so the first time resets the backoff.
             if is_gone && !std::mem::replace(&mut backoff.is_gone, true) {
-                backoff.wait = BACKOFF.0;
+                backoff.wait = None;
             }
             // Some ends are normal if they happen once, such as a version that is too old, a silent connection that was cut, or a watch that
             // ended without an event.
-            let is_failure = backoff.wait > BACKOFF.0 || !(is_gone || is_disconnected(&error));
+            let is_failure = backoff.wait.is_some() || !(is_gone || is_disconnected(&error));
             if is_failure {
                 backoff.report(what, &error, listing);
             } else {
                 debug!(error = in_full(&error), "the watch of {what} ended");
             }
-            backoff.pause(env).await;
+            backoff.pause(&error, env).await;
             // Watches stay silent, are rejected, or end at once. A list shows what they miss.
             let is_late = env.now().duration_since(progressed).unsigned_abs() >= SILENCE_TIMEOUT;
             if is_gone || (is_failure && is_late) {
@@ -188,10 +234,10 @@ fn is_disconnected(error: &ReadError) -> bool {
     matches!(error, ReadError::Idle | ReadError::Api(Service(_) | HyperError(_) | ReadEvents(_)))
 }
 
-/// Consecutive failures: the wait before the next try, and what was logged.
+/// Consecutive failures: the last wait, if any, and what was logged.
+#[derive(Default)]
 struct WatchBackoff {
-    /// The next wait. Each failure doubles it, so it is longer than the first wait only after a failure.
-    wait: SignedDuration,
+    wait: Option<SignedDuration>,
     logged: LogOnce,
     /// Whether a watch has been gone since the last success.
     is_gone: bool,
@@ -202,8 +248,7 @@ struct WatchBackoff {
 impl WatchBackoff {
     /// The failures are over.
     fn recovered(&mut self, what: &str) {
-        self.wait = BACKOFF.0;
-        self.is_gone = false;
+        (self.wait, self.is_gone) = (None, false);
         if self.logged.forget() {
             info!("can list and watch {what} again");
         }
@@ -214,17 +259,14 @@ impl WatchBackoff {
         let (failure, cause) = (explain(what, error), in_full(error));
         listing.failed(format!("{failure}; see the log"));
         warn_once!(self.logged.note(&cause), error = cause, "{failure}; trying again");
-        // Once the CRDs are installed, the operator should start soon.
-        if is_missing(error) {
-            self.wait = self.wait.min(MISSING_RETRY);
-        }
     }
 
     /// Waits, twice as long as last time.
-    async fn pause(&mut self, env: &Env) {
-        let wait = env.jittered(self.wait, 0.5);
-        self.wait = doubled(Some(self.wait), BACKOFF);
-        env.sleep_until(env.now() + wait).await;
+    async fn pause(&mut self, error: &ReadError, env: &Env) {
+        // Once the CRDs are installed, the operator should start soon.
+        let longest = if is_missing(error) { MISSING_RETRY } else { BACKOFF.1 };
+        let wait = *self.wait.insert(doubled(self.wait, (BACKOFF.0, longest)));
+        env.sleep_until(env.now() + env.jittered(wait, 0.5)).await;
     }
 }
 
