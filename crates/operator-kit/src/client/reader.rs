@@ -97,7 +97,7 @@ impl Reader {
         mut request: Request<Vec<u8>>,
         max_bytes: usize,
     ) -> Result<(T, usize), ReadError> {
-        let traced = Traced::read(&mut request, &self.url);
+        let mut traced = Traced::read(&mut request, &self.url);
         let exchange = async {
             let body = self.ask(request).await?;
             let (body, _room) = self.budget.collect(body, max_bytes).await?;

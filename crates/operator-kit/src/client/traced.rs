@@ -37,18 +37,13 @@ impl Traced {
     pub fn answered(mut self, code: u16, error: Option<&str>) {
         self.0.record("http.response.status_code", i64::from(code));
         match error {
-            Some(error) => self.fail(&code.to_string(), error),
+            Some(error) => self.failed(&code.to_string(), error),
             None => self.0 = Span::none(),
         }
     }
 
-    /// Ends the span of a request without an answer.
-    pub fn failed(mut self, kind: &'static str, error: &str) {
-        self.fail(kind, error);
-    }
-
-    /// Ends the span with this error.
-    fn fail(&mut self, kind: &str, error: &str) {
+    /// Ends the span with an error of this kind.
+    pub fn failed(&mut self, kind: &str, error: &str) {
         let span = std::mem::replace(&mut self.0, Span::none());
         span.record("error.type", kind);
         span.set_status(Status::error(error.to_owned()));
@@ -57,7 +52,7 @@ impl Traced {
 
 impl Drop for Traced {
     fn drop(&mut self) {
-        self.fail("cancelled", "the request was given up");
+        self.failed("cancelled", "the request was given up");
     }
 }
 

@@ -100,7 +100,7 @@ impl Writer {
             return Answer::NotLeading;
         };
         let mut request = request.map(Body::from);
-        let traced = Traced::write(&mut request, &self.url);
+        let mut traced = Traced::write(&mut request, &self.url);
         match write.send(&self.client, request).await {
             Ok(response) => {
                 let code = response.status().as_u16();
