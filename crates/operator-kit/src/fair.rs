@@ -147,20 +147,6 @@ impl<T> FairQueue<T> {
         Some((namespace, item))
     }
 
-    /// Takes so many places for this namespace, if they are free and it may have them. Returns how many it took: a request for more than
-    /// there are takes all of them.
-    pub fn take(&mut self, namespace: &Arc<str>, places: usize) -> Option<usize> {
-        let places = places.min(self.places);
-        let stays_free = self.places.checked_sub(self.held + places)?;
-        let held = self.shares.get(namespace).map_or(0, |share| share.held);
-        if !is_fair(held, places, stays_free) {
-            return None;
-        }
-        self.shares.entry(namespace.clone()).or_insert_with(Share::new).held += places;
-        self.held += places;
-        Some(places)
-    }
-
     /// Gives so many places of this namespace back.
     pub fn give_back(&mut self, namespace: &Arc<str>, places: usize) {
         let Some(share) = self.shares.get_mut(namespace).filter(|share| share.held >= places) else { return };
@@ -202,9 +188,17 @@ impl FairSemaphore {
         }
     }
 
-    /// Takes so many places for this namespace, as [`FairQueue::take`], without waiting.
+    /// Takes so many places for this namespace, if they are free and it may have them. A request for more than there are takes all of them.
     pub fn try_acquire(&self, namespace: &Arc<str>, places: usize) -> Option<Permit> {
-        let places = lock(&self.0).take(namespace, places)?;
+        let mut queue = lock(&self.0);
+        let places = places.min(queue.places);
+        let stays_free = queue.places.checked_sub(queue.held + places)?;
+        let share = queue.shares.entry(namespace.clone()).or_insert_with(Share::new);
+        if !is_fair(share.held, places, stays_free) {
+            return None;
+        }
+        share.held += places;
+        queue.held += places;
         Some(Permit { semaphore: self.clone(), namespace: namespace.clone(), places })
     }
 
