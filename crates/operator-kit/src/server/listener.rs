@@ -10,21 +10,15 @@ use tokio::net::TcpListener;
 
 use super::ServeError;
 
-/// Where to serve.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum BindAddress {
-    /// Nowhere.
     Off,
-    /// On this host (empty: all addresses) and port (0: a free one).
+    /// A host (empty: all addresses) and a port (0: a free one).
     At(String, u16),
 }
 
 impl BindAddress {
-    /// Parses `HOST:PORT`, `:PORT` or `0`, as in Go.
-    ///
-    /// # Errors
-    ///
-    /// When it is not an address. The text says what to give instead.
+    /// Parses `HOST:PORT`, `:PORT` or `0`, as in Go. The error says what to give instead.
     pub fn read(text: &str) -> Result<Self, String> {
         if text == "0" {
             return Ok(BindAddress::Off);

@@ -24,9 +24,7 @@ use crate::{
 };
 use auth::Gate;
 use leadership::env::Env;
-use listener::bind;
-
-pub use listener::BindAddress;
+use listener::{BindAddress, bind};
 
 /// The listen queue of the probes. They are served as fast as they come: a response is cheap, and a failed probe restarts the pod.
 const PROBES_WAITING: i32 = 1024;
@@ -43,21 +41,21 @@ pub struct Options {
     /// Address of the health probes; port 0 picks a free port and logs it; `0` alone turns them off
     #[arg(long = "health-probe-bind-address", env = "PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081",
         value_parser = BindAddress::read, value_name = "HOST:PORT")]
-    pub probes: BindAddress,
+    probes: BindAddress,
 
     /// Address of the metrics; port 0 picks a free port and logs it; `0` alone turns them off
     #[arg(long = "metrics-bind-address", env = "PODSET_OPERATOR_METRICS_BIND_ADDRESS", default_value = ":8443",
         value_parser = BindAddress::read, value_name = "HOST:PORT")]
-    pub metrics: BindAddress,
+    metrics: BindAddress,
 
     /// Serve the metrics over HTTPS, to users with permission to `get` the path /metrics; `false` serves plain HTTP to everyone
     #[arg(long = "metrics-secure", env = "PODSET_OPERATOR_METRICS_SECURE", default_value_t = true, action = ArgAction::Set,
         num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
-    pub is_secure: bool,
+    is_secure: bool,
 
     /// Folder with tls.crt and tls.key for the metrics, reloaded when they change [default: a self-signed certificate]
     #[arg(long = "metrics-cert-path", env = "PODSET_OPERATOR_METRICS_CERT_PATH", value_name = "FOLDER")]
-    pub certificate: Option<PathBuf>,
+    certificate: Option<PathBuf>,
 }
 
 /// Why the servers cannot start.
