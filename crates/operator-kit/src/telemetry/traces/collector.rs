@@ -65,8 +65,7 @@ fn channel(settings: &Settings) -> Result<Channel, BoxError> {
             }
             None => ClientTlsConfig::new().with_enabled_roots(),
         };
-        let failed = |error| format!("gRPC to the collector cannot be set up: {}", in_full(&error));
-        endpoint = endpoint.tls_config(tls).map_err(failed)?;
+        endpoint = endpoint.tls_config(tls)?;
     }
     let endpoint = endpoint.timeout(settings.timeout).connect_timeout(settings.timeout);
     Ok(endpoint.connect_with_connector_lazy(tcp(settings.timeout)))
@@ -95,9 +94,7 @@ impl Http {
             // kube's TLS connector is not specific to Kubernetes.
             let mut config = Config::new(http::Uri::default());
             config.root_cert_file = settings.certificate.clone().map(PathBuf::from);
-            let failed = |error| format!("TLS to the collector cannot be set up: {}", in_full(&error));
-            let connector = config.rustls_https_connector().map_err(failed)?;
-            Box::new(HyperClient::new(connector, settings.timeout, None))
+            Box::new(HyperClient::new(config.rustls_https_connector()?, settings.timeout, None))
         } else {
             Box::new(HyperClient::with_default_connector(settings.timeout, None))
         };
