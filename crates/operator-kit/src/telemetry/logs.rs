@@ -133,9 +133,8 @@ pub(super) fn layer(logging: &Logging, resource: &Resource) -> Box<dyn Layer<Reg
     if is_json {
         layer.event_format(Json { resource: resource.clone(), ids: spans::current_ids }).boxed()
     } else {
-        let is_terminal = stderr().is_terminal();
-        let text = tracing_subscriber::fmt::format().with_target(false).with_ansi(is_terminal);
-        layer.with_ansi(is_terminal).event_format(text).fmt_fields(OneLine(spans::current_ids)).boxed()
+        let text = layer.with_target(false).with_ansi(stderr().is_terminal());
+        text.fmt_fields(OneLine(spans::current_ids)).boxed()
     }
 }
 

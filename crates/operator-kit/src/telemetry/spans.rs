@@ -64,7 +64,6 @@ impl SpanRef {
 /// Returns the ids of the trace and of the current span, and the trace flags, for the log.
 pub(super) type CurrentIds = fn() -> Option<(String, String, u8)>;
 
-/// The ids for a line of the log.
 pub(super) fn current_ids() -> Option<(String, String, u8)> {
     let SpanRef(context) = SpanRef::current()?;
     Some((context.trace_id().to_string(), context.span_id().to_string(), context.trace_flags().to_u8()))
