@@ -36,20 +36,15 @@ pub type Report = BTreeMap<String, Verdict>;
 #[derive(Clone)]
 pub struct Health {
     env: Env,
-    state: Arc<Mutex<State>>,
-}
-
-#[derive(Default)]
-struct State {
-    readiness: BTreeMap<String, Check>,
+    readiness: Arc<Mutex<BTreeMap<String, Check>>>,
     /// The running loops, by name. A loop owns its pulse, so its check ends with the loop.
-    loops: BTreeMap<String, Weak<Pulse>>,
+    loops: Arc<Mutex<BTreeMap<String, Weak<Pulse>>>>,
 }
 
 impl Health {
     /// A starting process: live, and not ready before [`Health::started`].
     pub fn new(env: Env) -> Self {
-        let health = Health { env, state: Arc::default() };
+        let health = Health { env, readiness: Arc::default(), loops: Arc::default() };
         health.ready_when(PROCESS, || Err("the process is starting".to_owned()));
         health
     }
@@ -66,7 +61,7 @@ impl Health {
 
     /// Adds a readiness check, or replaces the one of this name.
     pub fn ready_when(&self, name: impl Into<String>, check: impl Fn() -> Verdict + Send + Sync + 'static) {
-        lock(&self.state).readiness.insert(name.into(), Arc::new(check));
+        lock(&self.readiness).insert(name.into(), Arc::new(check));
     }
 
     /// Watches the current runtime: if it runs no task for longer than `limit`, the process is neither live nor ready. The probes run on
@@ -81,14 +76,14 @@ impl Health {
     /// The verdict of every readiness check.
     pub fn readiness(&self) -> Report {
         // The checks run without the lock, because a check may need it.
-        let checks = lock(&self.state).readiness.clone();
+        let checks = lock(&self.readiness).clone();
         checks.into_iter().map(|(name, check)| (name, check())).collect()
     }
 
     /// The verdict of every liveness check.
     pub fn liveness(&self) -> Report {
         let verdict = |(name, pulse): (&String, &Weak<Pulse>)| Some((name.clone(), pulse.upgrade()?.verdict()));
-        let mut report: Report = lock(&self.state).loops.iter().filter_map(verdict).collect();
+        let mut report: Report = lock(&self.loops).iter().filter_map(verdict).collect();
         // A process that answers is alive.
         report.insert(PROCESS.to_owned(), Ok(()));
         report
@@ -109,7 +104,7 @@ impl Pulse {
     pub fn new(health: &Health, name: impl Into<String>, limit: SignedDuration) -> Arc<Self> {
         let env = health.env.clone();
         let pulse = Arc::new(Pulse { limit, last: Mutex::new(env.now()), env });
-        lock(&health.state).loops.insert(name.into(), Arc::downgrade(&pulse));
+        lock(&health.loops).insert(name.into(), Arc::downgrade(&pulse));
         pulse
     }
 
