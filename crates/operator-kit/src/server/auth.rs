@@ -106,18 +106,15 @@ pub async fn admit(State(gate): State<Arc<Gate>>, mut request: Request, next: Ne
 /// The name of a user who has the right, or a rejection.
 type Answer = Result<String, Rejection>;
 
-/// The caches hold hashes, so that no token stays in memory.
-type TokenHash = [u8; digest::SHA256_OUTPUT_LEN];
-
-/// Admits users who may do one thing.
+/// Admits users who may do one thing. The caches hold hashes, so that no token stays in memory.
 pub struct Gate {
     access: Access,
     client: Client,
     env: Env,
     /// Answers, and when each expires.
-    answers: Cache<TokenHash, (Timestamp, Answer)>,
+    answers: Cache<Vec<u8>, (Timestamp, Answer)>,
     /// Tokens that were good at their last lookup.
-    known: Cache<TokenHash, ()>,
+    known: Cache<Vec<u8>, ()>,
     /// One lookup of a known token at a time, and one of an unknown token, so that unknown tokens do not delay known callers.
     turns: [Semaphore; 2],
     /// Limits the lookups of unknown tokens.
@@ -142,25 +139,24 @@ impl Gate {
 
     pub async fn admit(&self, headers: &HeaderMap) -> Answer {
         let token = bearer(headers).ok_or(Rejection::NoToken)?;
-        let mut hash = TokenHash::default();
-        hash.copy_from_slice(digest::digest(&digest::SHA256, token.as_bytes()).as_ref());
+        let hash = digest::digest(&digest::SHA256, token.as_bytes()).as_ref().to_vec();
         let now = self.env.now();
         self.answers.remove_if(&hash, |(until, _)| *until <= now);
-        let lookup = async { Ok::<_, Infallible>(self.look_up(token, hash).await) };
+        let lookup = async { Ok::<_, Infallible>(self.look_up(token, &hash).await) };
         let Ok((_, answer)) = self.answers.get_or_insert_async(&hash, lookup).await;
         answer
     }
 
     /// The answer for a token, and when it expires. A failure is not cached: only requests that wait for this lookup get it.
-    async fn look_up(&self, token: &str, hash: TokenHash) -> (Timestamp, Answer) {
-        let answer = self.ask_in_turn(token, self.known.contains_key(&hash)).await;
+    async fn look_up(&self, token: &str, hash: &[u8]) -> (Timestamp, Answer) {
+        let answer = self.ask_in_turn(token, self.known.contains_key(hash)).await;
         let applies = match &answer {
             Ok(_) => {
-                self.known.insert(hash, ());
+                self.known.insert(hash.to_vec(), ());
                 ALLOWED
             }
             Err(Rejection::Unknown | Rejection::Forbidden { .. }) => {
-                self.known.remove(&hash);
+                self.known.remove(hash);
                 REFUSED
             }
             Err(_) => SignedDuration::ZERO,
