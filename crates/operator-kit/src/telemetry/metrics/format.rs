@@ -1,7 +1,5 @@
 //! Prometheus' two text formats. Pure.
 
-use std::collections::HashMap;
-
 /// A text format.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Format {
@@ -36,25 +34,24 @@ impl Format {
 
 /// Removes exemplars, units and the end marker. HELP and TYPE of counters and infos get the suffix that their samples have.
 fn classic(text: &str) -> String {
-    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
-    let kinds: HashMap<&str, &str> = types.collect();
     let mut classic = String::with_capacity(text.len());
+    // A HELP comes right before the TYPE of its metric.
+    let mut help = "";
     for line in text.lines().filter(|line| *line != "# EOF" && !line.starts_with("# UNIT ")) {
-        let described = ["# HELP ", "# TYPE "].into_iter().find_map(|what| Some((what, line.strip_prefix(what)?)));
-        match described.and_then(|(what, rest)| Some((what, rest.split_once(' ')?))) {
-            Some((what, (name, rest))) => {
-                let (suffix, kind) = match kinds.get(name) {
-                    Some(&"counter") => ("_total", "counter"),
-                    Some(&"info") => ("_info", "gauge"),
-                    Some(kind) => ("", *kind),
-                    None => ("", rest),
-                };
-                let rest = if what == "# TYPE " { kind } else { rest };
-                classic.extend([what, name, suffix, " ", rest]);
-            }
-            None => classic.push_str(line.split_once(" # {").map_or(line, |(sample, _)| sample)),
+        if let Some(described) = line.strip_prefix("# HELP ") {
+            help = described;
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|typed| typed.split_once(' ')) {
+            let (suffix, kind) = match kind {
+                "counter" => ("_total", "counter"),
+                "info" => ("_info", "gauge"),
+                kind => ("", kind),
+            };
+            let help = help.strip_prefix(name).unwrap_or_default();
+            classic.extend(["# HELP ", name, suffix, help, "\n# TYPE ", name, suffix, " ", kind, "\n"]);
+        } else {
+            let sample = line.split_once(" # {").map_or(line, |(sample, _)| sample);
+            classic.extend([sample, "\n"]);
         }
-        classic.push('\n');
     }
     classic
 }
