@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::api::{MyCustomResourceSpec, MyCustomResourceStatus};
 use operator_kit::{
     ObjectKey, in_scope,
+    interner::Interner,
     listwatch::{Change, Scope, Watched},
     meta::{Meta, Uid},
     pace::Pace,
@@ -69,6 +70,7 @@ pub struct Index {
     by_friend: BTreeSet<(Arc<str>, ObjectKey)>,
     /// Name and namespace of each pod. There may be a hundred thousand.
     pods: BTreeSet<(Arc<str>, Arc<str>)>,
+    namespaces: Interner,
 }
 
 impl Index {
@@ -168,8 +170,9 @@ impl Index {
     }
 
     /// Adds a pod. Returns its name if it is the first of this name.
-    fn appeared(&mut self, ObjectKey { namespace, name }: ObjectKey) -> Option<Arc<str>> {
+    fn appeared(&mut self, ObjectKey { mut namespace, name }: ObjectKey) -> Option<Arc<str>> {
         let is_first = !self.exists(&name);
+        self.namespaces.share(&mut namespace);
         self.pods.insert((name.clone(), namespace));
         is_first.then_some(name)
     }

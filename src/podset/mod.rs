@@ -87,8 +87,8 @@ impl PodSetController {
         let fleet = FleetMetrics::new(self.context.observed.clone(), self.context.env.clone());
         let synced = self.synced.subscribe();
         fleet_metrics::register(metrics, move || {
-            let figures = (*synced.borrow()).then(|| fleet.take());
-            figures.filter(|_| leadership.term().is_some())
+            let is_synced = *synced.borrow();
+            is_synced.then(|| fleet.take()).filter(|_| leadership.term().is_some())
         });
     }
 

@@ -135,8 +135,9 @@ impl Preparation {
 pub struct Reports {
     /// Why the API server rejects creates, while it does. The plan reads it to choose the template of missing pods.
     pub rejected_create: Option<Rejection>,
-    /// The rejected create, and the rejected dry run, that have had an event.
+    /// The rejected create that has had an event.
     pub announced_rejection: Option<Rejection>,
+    /// The rejected dry run that has had an event.
     pub announced_invalid: Option<Rejection>,
     /// Whether an event says that pods cannot be deleted. Until all rejections are over, there is only one, because messages may differ.
     pub announced_undeletable: bool,
@@ -238,7 +239,7 @@ impl Fates {
         self.unknown.contains_key(name) || self.rejected.contains_key(name)
     }
 
-    /// Whether a delete of this pod may still take effect.
+    /// Whether a delete of this pod got no answer, and no read has shown what came of it.
     pub fn is_going(&self, uid: &Uid) -> bool {
         self.deletes.contains_key(uid)
     }

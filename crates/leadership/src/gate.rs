@@ -32,7 +32,7 @@ enum State {
     Connecting,
     /// A request with this permit is in flight.
     Open(WritePermit),
-    /// No request is in flight.
+    /// No request is in flight, or its answer has begun. A rest of its body that has not left breaks the connection.
     Shut,
 }
 
@@ -46,7 +46,7 @@ impl Gate {
         *lock(&self.state) = State::Open(permit);
     }
 
-    /// The connection is set up, or the request was answered.
+    /// The connection is set up, or the answer has begun.
     pub fn shut(&self) {
         *lock(&self.state) = State::Shut;
     }
@@ -57,7 +57,7 @@ impl Gate {
             // Check before recording: a request that may not leave has not left.
             State::Open(permit) if (self.may_leave)(permit) && permit.leaves() => return Ok(()),
             State::Open(_) => "this process is not the leader, or the request could outlast its term",
-            State::Shut => "no request is in flight",
+            State::Shut => "no request is in flight, or its answer has begun",
         };
         Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
     }

@@ -45,7 +45,7 @@ where
 #[derive(Clone)]
 struct Pool<C> {
     connector: C,
-    /// The connections whose last request was answered, the latest one last. The body of the answer may not be read yet.
+    /// The connections whose last answer has begun, the latest one last. Each is ready once hyper has read the body of that answer.
     answered: Arc<Mutex<Vec<Connection>>>,
 }
 

@@ -46,6 +46,7 @@ impl LeaseWrite {
 
 /// What writes the Lease.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub enum Store {
     /// kube's [`Api`].
     #[default]

@@ -1,7 +1,7 @@
 //! Named readiness and liveness checks, for the probes. No I/O.
 //!
 //! A process is ready when it has what its work needs, such as synced caches. It is live while its loops turn: each loop has a [`Pulse`],
-//! and beats it on every turn. An unreachable API server does not fail liveness, because a restart would not help.
+//! which beats on every turn, or each time that the loop is polled while it waits. An unreachable API server does not fail liveness, because a restart would not help.
 
 use std::{
     collections::BTreeMap,
@@ -123,7 +123,7 @@ impl Pulse {
     }
 
     /// Waits for the time that an idle loop may rest before its next turn.
-    pub async fn rest(&self) {
+    async fn rest(&self) {
         self.env.sleep_until(self.env.now() + self.limit / TURNS_WITHIN_LIMIT).await;
     }
 

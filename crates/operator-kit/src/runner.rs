@@ -141,8 +141,9 @@ async fn drain(running: &mut JoinSet<()>) {
 }
 
 fn pass_on_panic(end: Result<(), JoinError>) {
-    // No task is cancelled while its set exists, so each error is a panic.
-    end.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    if let Err(Ok(panic)) = end.map_err(JoinError::try_into_panic) {
+        std::panic::resume_unwind(panic);
+    }
 }
 
 /// Takes keys from the queue and reconciles them.
@@ -168,7 +169,7 @@ impl<C: Controller> Worker<C> {
     /// Works for one term, and then finishes the work that has begun.
     async fn serve(self: &Arc<Self>, term: Term) {
         self.controller.begin_term();
-        // Open before listing the keys, so that an object that a watch adds in between is not lost.
+        // Open before `work` lists the keys, so that an object that a watch adds in between is not lost.
         self.controller.queue().open(self.context.max_concurrent);
         let mut running = JoinSet::new();
         self.work(term, &mut running).await;

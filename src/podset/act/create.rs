@@ -30,7 +30,7 @@ const BYTES_AT_ONCE: usize = 1 << 20;
 /// What came of a create.
 #[expect(clippy::large_enum_variant, reason = "one exists for each request in flight")]
 enum Created {
-    /// This was the answer. A read has confirmed a conflict.
+    /// This was the answer. After 409, a read has found no pod of this name.
     Answered(Answer),
     /// The name was taken: by this pod, or by one that is gone again.
     Taken(Option<Pod>),

@@ -72,7 +72,7 @@ impl PodIndex {
         Arc::new(pod)
     }
 
-    /// Adds a pod. Its UID and its name are not known yet: a name has one pod at a time.
+    /// Adds a pod. Its UID and its name are not known: `Pods::upsert` has removed a former pod of the name.
     pub fn insert(&mut self, seen: Seen) {
         self.by_name.insert(seen.pod.key.clone(), seen.pod.uid.clone());
         self.own(&seen.pod);

@@ -133,14 +133,14 @@ pub(super) fn layer(logging: &Logging, resource: &Resource) -> Box<dyn Layer<Reg
     if is_json {
         layer.event_format(Json { resource: resource.clone(), ids: spans::current_ids }).boxed()
     } else {
-        let text = layer.with_target(false).with_ansi(stderr().is_terminal());
-        text.fmt_fields(OneLine(spans::current_ids)).boxed()
+        let is_terminal = stderr().is_terminal();
+        let text = tracing_subscriber::fmt::format().with_target(false).with_ansi(is_terminal);
+        layer.with_ansi(is_terminal).event_format(Text(text, spans::current_ids)).fmt_fields(OneLine).boxed()
     }
 }
 
-/// Writes the fields of an event on one line: a tenant may control part of an API server message, and must not forge a log line. Within a
-/// trace, the line ends with the ids of the trace and the span.
-struct OneLine(spans::CurrentIds);
+/// Writes fields on one line: a tenant may control part of an API server message, and must not forge a log line.
+struct OneLine;
 
 impl<'w> FormatFields<'w> for OneLine {
     fn format_fields<R: RecordFields>(&self, mut writer: Writer<'w>, fields: R) -> fmt::Result {
@@ -149,15 +149,34 @@ impl<'w> FormatFields<'w> for OneLine {
         text.chars().try_for_each(|c| match c {
             c if is_unprintable(c) => write!(writer, "{}", c.escape_default()),
             c => writer.write_char(c),
-        })?;
-        let Some((trace, span, _)) = (self.0)() else { return Ok(()) };
-        write!(writer, " trace_id={trace} span_id={span}")
+        })
     }
 }
 
 /// Whether a character ends a line, changes the text direction, or controls a terminal.
 fn is_unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Text lines. Within a trace, each line ends with the ids of the trace and the span. [`OneLine`] cannot write them: it also writes the fields
+/// of spans, while they are locked.
+struct Text<F>(F, spans::CurrentIds);
+
+impl<S, N, F> FormatEvent<S, N> for Text<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let Text(format, ids) = self;
+        let mut line = String::new();
+        format.format_event(context, Writer::new(&mut line), event)?;
+        match ids() {
+            Some((trace, span, _)) => writeln!(writer, "{} trace_id={trace} span_id={span}", line.trim_end()),
+            None => writer.write_str(&line),
+        }
+    }
 }
 
 /// JSON lines. Neither tracing-subscriber nor json-subscriber can separate the body of a record from its attributes.

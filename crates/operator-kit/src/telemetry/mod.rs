@@ -100,6 +100,24 @@ mod tests {
         }
     }
 
+    /// If a directive names a span, the text log writes its fields while the span is locked.
+    #[test]
+    fn a_span_that_a_directive_names_can_be_recorded() {
+        let (send, recorded) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let (_level, filter) = Level::new(&Directives("info,[reconcile]=debug".to_owned()));
+            let logging = Logging { level: Directives("info".to_owned()), format: Some(logs::LogFormat::Text) };
+            let tracer = SdkTracerProvider::default().tracer("test");
+            let subscriber = subscriber(logs::layer(&logging, &resource::Resource::new()), filter, Some(tracer));
+            tracing::subscriber::with_default(subscriber, || {
+                let span = tracing::info_span!(target: spans::TARGET, "reconcile", outcome = tracing::field::Empty);
+                span.in_scope(|| spans::record("outcome", "success"));
+            });
+            send.send(()).unwrap();
+        });
+        recorded.recv_timeout(std::time::Duration::from_secs(20)).expect("the log waits for a lock for ever");
+    }
+
     #[test]
     fn spans_are_created_only_if_they_are_exported() {
         assert!(!is_made(None));

@@ -40,7 +40,7 @@ fn logged(is_json: bool, level: &str, ids: spans::CurrentIds, say: impl FnOnce(&
         layer.event_format(Json { resource, ids }).boxed()
     } else {
         let text = tracing_subscriber::fmt::format().with_target(false).with_ansi(false).without_time();
-        layer.event_format(text).fmt_fields(OneLine(ids)).boxed()
+        layer.event_format(Text(text, ids)).fmt_fields(OneLine).boxed()
     };
     let (level, filter) = Level::new(&Directives(level.to_owned()));
     let subscriber = tracing_subscriber::registry().with(layer.with_filter(filter));

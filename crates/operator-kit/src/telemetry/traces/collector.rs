@@ -81,7 +81,7 @@ fn tcp(timeout: Duration) -> HttpConnector {
     connector
 }
 
-/// HTTP for the exporter.
+/// HTTP for the exporter. Keeps the cause of a failure, which the exporter's own error lacks.
 #[derive(Debug)]
 struct Http {
     client: Box<dyn HttpClient>,
