@@ -273,14 +273,15 @@ fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState
     let announced = std::mem::replace(&mut state.reports.announced_invalid, invalid.clone()).or(rejected);
     due.extend(invalid.and_then(|now| events::creates_rejected(&now, announced.as_ref(), stored_create)));
     let failing = conditions::message(new, condition::RECONCILING, status::BACKING_OFF);
-    if let Some(failing) = failing {
-        let is_announced = state.reports.announced_failing
-            || conditions::message(&set.status, condition::RECONCILING, status::BACKING_OFF).is_some();
-        due.extend((!is_announced).then(|| events::pods_failing(failing)));
-        state.reports.announced_failing = true;
+    let (announced, finishes) = (&mut state.reports.announced_failing, &state.retry.finishes.next);
+    if let (Hold::RestartBackoff { template, .. }, Some(failing)) = (plan.hold, failing) {
+        // A former leader may have sent the event.
+        let is_stored = conditions::message(&set.status, condition::RECONCILING, status::BACKING_OFF).is_some();
+        let is_by_former = announced.is_empty() && is_stored;
+        due.extend((announced.insert(template) && !is_by_former).then(|| events::pods_failing(failing)));
     } else {
         // Until the count of replacements restarts, these are the same failures.
-        state.reports.announced_failing &= state.retry.finishes.next.values().any(|next| next.count > 1);
+        announced.retain(|template| finishes.get(template).is_some_and(|next| next.count > 1));
     }
     let is_news = !plan.overdue.is_subset(&state.reports.overdue);
     let overdue = is_news.then(|| status::terminations(view, &state.reports.overdue)).flatten();
@@ -326,5 +327,28 @@ async fn write_status(
             Err(now + wait)
         }
         Applied::NotLeading => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::podset::{revision::Revision, testing};
+
+    #[test]
+    fn the_failing_pods_of_each_template_are_announced_once() {
+        let failed = testing::pod("a").failed(3).exit_code(1).seen();
+        let view = View { pods: vec![failed], set: Arc::new(testing::set(2)), is_unread: false };
+        let mut state = SetState::default();
+        let announced = [0, 0, 1, 0].map(|collisions| {
+            let template = Some(Revision::of(None, collisions));
+            let hold = Hold::RestartBackoff { pods: 1, until: testing::now(), template };
+            let plan = Plan { hold, ..Plan::default() };
+            let new = status::status(&view, &plan, &state, testing::now());
+            due_events(&view, &plan, &new, &mut state).len()
+        });
+        assert_eq!(announced, [1, 0, 1, 0]);
     }
 }

@@ -141,8 +141,8 @@ pub struct Reports {
     pub announced_invalid: Option<Rejection>,
     /// Whether an event says that pods cannot be deleted. Until all rejections are over, there is only one, because messages may differ.
     pub announced_undeletable: bool,
-    /// Whether an event says that pods fail.
-    pub announced_failing: bool,
+    /// The templates of which an event says that their pods fail.
+    pub announced_failing: BTreeSet<Option<Revision>>,
     /// The pods of which an event says that they have outlived their grace periods.
     pub overdue: BTreeSet<Uid>,
     /// The work that is under way and has no event yet. Creates start with as many as it has created.
