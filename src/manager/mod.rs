@@ -163,7 +163,6 @@ impl Manager {
         let clients = Clients::connect(&config, leadership.clone(), user_timeout, &requests)?;
         let stop_servers = CancellationToken::new();
         let starting = {
-            let (telemetry, stop) = ((metrics.clone(), level), stop_servers.clone());
             // The runtime on which a client is made drives its connections.
             let _runtime = servers_runtime.enter();
             let reviews = without_leadership()?;
@@ -172,8 +171,9 @@ impl Manager {
                 env.clone(),
                 reviews,
                 health.clone(),
-                telemetry,
-                stop,
+                metrics.clone(),
+                level,
+                stop_servers.clone(),
             ))
         };
         let servers = servers_runtime.spawn(starting.await.map_err(servers_panicked)??.run());

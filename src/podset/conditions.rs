@@ -8,7 +8,8 @@ use operator_kit::statuses;
 /// The types of the operator's own conditions.
 pub const OWN: [&str; 4] = [condition::READY, condition::RECONCILING, condition::STALLED, condition::REPLICA_FAILURE];
 
-/// The own conditions that the stored status has and the applied one has not: another client also owns them, for example a restore.
+/// The own conditions that the stored status has and the applied one has not: another client also owns them, for example a tool that restores
+/// backups.
 pub fn kept(stored: &PodSetStatus, applied: &PodSetStatus) -> Vec<&'static str> {
     let is_kept = |type_: &&str| find(stored, type_).is_some() && find(applied, type_).is_none();
     OWN.into_iter().filter(is_kept).collect()

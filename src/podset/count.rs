@@ -57,7 +57,7 @@ impl Count {
 pub struct Progress {
     pub revision: Revision,
     pub update: Update,
-    /// What was reached: the most pods with the template, the most of them that are available, and the fewest that are ending since.
+    /// The best values so far: the most pods with the template, the most of them that are available, and the fewest that are ending.
     pub count: Count,
     /// The time of the last progress. A pause ends the rollout, and a resume restarts it.
     pub since: Timestamp,

@@ -168,7 +168,7 @@ impl FleetMetrics {
             figures.ready += ready;
             let terminating = || pods.iter().filter(|seen| seen.counts_as_terminating());
             figures.terminating += spans::count(terminating().count());
-            let is_outdated = |seen: &&&Seen| seen.is_live() && seen.pod.revision != set.revision();
+            let is_outdated = |seen: &&&Seen| seen.is_live() && !set.is_template_of(&seen.pod);
             figures.outdated += spans::count(pods.iter().filter(is_outdated).count());
             if conditions::reports_rollout(&set.status) {
                 let since = unready_since(set).map(|since| wall.duration_since(since));
@@ -317,6 +317,14 @@ mod tests {
 
     fn count(figures: &SetFigures, reason: &str) -> i64 {
         figures.by_reason.iter().find(|(counted, _)| *counted == reason).unwrap().1
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_without_a_revision_is_outdated_even_if_the_spec_cannot_be_read() {
+        let mut pod = testing::pod("a");
+        pod.0.revision = None;
+        let unreadable = Set { wanted: Err("the spec cannot be read".into()), ..set(1, &[]) };
+        assert_eq!(figures(unreadable, vec![pod]).take().outdated, 1);
     }
 
     #[tokio::test(start_paused = true)]

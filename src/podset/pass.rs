@@ -49,7 +49,7 @@ pub struct Pass<'a> {
 enum Needed {
     /// The sets and pods of the namespace: it was not read in this term, or the cache may have forgotten pods since.
     Namespace,
-    /// The set: it may be gone, or its template is not in the cache. So many bytes are reserved for it and for the pods.
+    /// The set: it may be gone, or its template is not in the cache. The number of bytes to reserve for the template and its pods.
     Set(usize),
 }
 
@@ -235,8 +235,7 @@ impl Pass<'_> {
         let tries_others = is_rejected && after.tries_more_deletes(state);
         // A new leader prepares the template again before it knows whether it is invalid. Until then, the status of this spec stays.
         let prepares_more = after.prepare.is_some() && view.set.is_observed();
-        // No status is reported while the namespace must be read: a term may have begun, or the spec may have changed, while the plan was
-        // carried out.
+        // No status is reported while the namespace must be read: the set may have begun to wait for terminations in the meantime.
         if view.is_unread || ((tries_others || prepares_more) && is_quick) {
             report::settle(&after, state);
             return Err(Next::At(self.context.env.now()));

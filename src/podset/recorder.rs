@@ -48,6 +48,7 @@ pub struct Recorder {
     places: FairSemaphore,
     /// Counts the events that wait or are in flight.
     unsent: TaskTracker,
+    /// Each event in flight holds one of these places, too.
     slots: FairSemaphore,
     /// Stops the sending of further events.
     stop_sending: CancellationToken,

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::rejection::BACKOFF;
 use operator_kit::{failures::doubled, meta::Uid};
 
-/// The rejected deletes of one set. Another value of this type holds the rejected restores of the watched label.
+/// The rejected deletes of the pods of one set, or the rejected restores of their label.
 #[derive(Clone, Debug, Default)]
 pub struct RejectedWrites {
     by_uid: BTreeMap<Uid, RejectedWrite>,
@@ -20,19 +20,19 @@ pub struct RejectedWrites {
 struct RejectedWrite {
     /// The reason, from the API server or the client, without the parts that change each time.
     message: String,
-    /// The resourceVersion of the pod for which the delete was planned.
+    /// The resourceVersion of the pod for which the write was planned.
     version: u64,
     at: Timestamp,
     /// The delay until the next try, without jitter.
     wait: SignedDuration,
-    /// When the delete is tried again.
+    /// When the write is tried again.
     until: Timestamp,
     /// Whether the delays are at their limit, and the last try may have taken effect.
     is_undecided: bool,
 }
 
 impl RejectedWrites {
-    /// The delete of this pod was rejected, when it had this resourceVersion. The delay doubles, up to a limit. Returns whether
+    /// The write to this pod was rejected, when it had this resourceVersion. The delay doubles, up to a limit. Returns whether
     /// [`Self::message`] is new. `jittered` adds jitter to a delay.
     pub fn note(
         &mut self,
@@ -63,12 +63,12 @@ impl RejectedWrites {
         self.by_uid.len()
     }
 
-    /// When the last delete of this pod was rejected. `None`, which sorts before all times: it was not.
+    /// When the last write to this pod was rejected. `None`, which sorts before all times: it was not.
     pub fn at(&self, uid: &Uid) -> Option<Timestamp> {
         self.by_uid.get(uid).map(|rejection| rejection.at)
     }
 
-    /// Sorts pods whose last delete was rejected after the others (`None`), the one that was tried first in front. After the next try is due,
+    /// Sorts pods whose last write was rejected after the others (`None`), the one that was tried first in front. After the next try is due,
     /// a rejection still counts for 30 s times the number of rejected pods: each pod gets its turn, and slow tries do not hold up the others.
     pub fn rank(&self, uid: &Uid, now: Timestamp) -> Option<Timestamp> {
         let rejection = self.by_uid.get(uid)?;
@@ -77,7 +77,7 @@ impl RejectedWrites {
         (now.duration_since(rejection.until) < turn).then_some(rejection.at)
     }
 
-    /// Whether the delete of this pod was rejected more than once.
+    /// Whether writes to this pod were rejected more than once.
     pub fn is_repeated(&self, uid: &Uid) -> bool {
         let (first, _) = BACKOFF;
         self.by_uid.get(uid).is_some_and(|rejection| rejection.wait > first)
@@ -87,7 +87,7 @@ impl RejectedWrites {
         self.by_uid.contains_key(uid)
     }
 
-    /// When the delete of this pod, which now has this resourceVersion, is tried again; `None`: now. A change of the pod may have removed
+    /// When the write to this pod, which now has this resourceVersion, is tried again; `None`: now. A change of the pod may have removed
     /// its protection, so it shortens the delay to the shortest one, unless the last try may still take effect.
     pub fn waits_until(&self, uid: &Uid, version: u64, now: Timestamp) -> Option<Timestamp> {
         let rejection = self.by_uid.get(uid)?;
@@ -97,17 +97,17 @@ impl RejectedWrites {
         (now < until).then_some(until)
     }
 
-    /// Forgets this pod: its delete was accepted, or it is gone.
+    /// Forgets this pod: a write to it was accepted, or it is gone.
     pub fn forget(&mut self, uid: &Uid) {
         self.by_uid.remove(uid);
     }
 
-    /// Forgets all other pods: they are gone, or need not be deleted any more.
-    pub fn retain(&mut self, still_to_go: &BTreeSet<Uid>) {
-        self.by_uid.retain(|uid, _| still_to_go.contains(uid));
+    /// Forgets all pods but these: the others are gone, or need no write any more.
+    pub fn retain(&mut self, pods: &BTreeSet<Uid>) {
+        self.by_uid.retain(|uid, _| pods.contains(uid));
     }
 
-    /// Why pods cannot be deleted; always the same one of several messages. `None` if no delete was rejected.
+    /// Why the writes were rejected; always the same one of several messages. `None` if none was.
     pub fn message(&self) -> Option<&str> {
         self.by_uid.values().map(|rejection| rejection.message.as_str()).min()
     }

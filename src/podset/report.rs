@@ -86,7 +86,7 @@ pub fn learn(context: &Context, set: &Set, plan: &Plan, done: Done, state: &mut 
     }
 }
 
-/// Adds what a pass has done to the work that gets one event. Work for another number of pods ends with that.
+/// Adds the work of a pass to the burst, which gets one event. If the wanted number has changed, the former burst ends first.
 fn extend_burst(work: Burst, reports: &mut Reports) {
     let former = reports.burst.take_if(|burst| burst.wanted != work.wanted);
     reports.ended.extend(former.map(|burst| (burst, work.from)));

@@ -42,7 +42,7 @@ impl Proof {
     }
 }
 
-/// Whether the request was not carried out for certain.
+/// Whether this Status proves that the API server did not carry out the request.
 fn is_rejection(status: &Status) -> bool {
     match status.code {
         // A timeout, and an answer that may come from a proxy or a load balancer.

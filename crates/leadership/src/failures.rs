@@ -5,7 +5,7 @@ use std::{error::Error, time::Duration};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-/// The same failure is logged as a warning at most once in this time.
+/// A failure that equals the last logged one is logged as a warning again after this time.
 const QUIET: Duration = Duration::from_secs(60);
 
 /// Logs a failure as a warning when it changes, and once a minute while it lasts; otherwise at the level debug.

@@ -63,7 +63,7 @@ impl Gate {
     }
 }
 
-/// Puts a gate into each connection of this connector, as [`gated`](crate::connect::gated) does for TLS. `may_leave` is
+/// Adds a gate to each connection that this connector makes; [`gated`](crate::connect::gated) puts TLS on top of it. `may_leave` is
 /// [`Rules::may_leave`](crate::promise::Rules::may_leave).
 pub fn gate<C: Service<Uri>>(
     connector: C,

@@ -1,9 +1,6 @@
 //! One operation on the Lease: a read, and a write if the rules allow it.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -62,7 +59,7 @@ impl Operations {
     /// if nothing was written.
     pub async fn run(&self, change: Change) -> Result<Option<Timestamp>, OperationError> {
         // Half of the deadline leaves time for another attempt.
-        let patience = Duration::try_from(self.candidate.timing.renew_deadline / 2).unwrap_or_default();
+        let patience = (self.candidate.timing.renew_deadline / 2).unsigned_abs();
         let operation = tokio::time::timeout(patience, self.read_and_write(change));
         operation.await.unwrap_or(Err(OperationError::Unexpected("the API server did not answer in time")))
     }

@@ -139,7 +139,7 @@ impl Leadership {
 pub struct Unfinished {
     /// How many are under way.
     pub under_way: usize,
-    /// When the last write was sent that left this process and got no answer that proves its fate.
+    /// When the last write began of which bytes have left this process and no answer proves what happened.
     pub unanswered: Option<Timestamp>,
 }
 
@@ -183,7 +183,7 @@ impl LeaderState {
         self.leadership.current.change(None);
     }
 
-    /// Whether no write that was begun can still take effect.
+    /// Whether all writes have ended, and none of them can still take effect.
     pub fn is_settled(&self) -> bool {
         let unfinished = lock(&self.leadership.unfinished);
         let can_land = |sent: Timestamp| self.leadership.env.now().duration_since(sent) < MAY_LAND;

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-/// How long Linux may take from sending bytes to their first retransmission: 440 ms were measured on a connection without latency. 1 s allows
-/// for round trips of 200 ms, and is Linux's timeout before it has measured one. With the shortest durations of an election, only 450 ms
-/// remain for this.
+/// How long Linux may take from sending bytes to their first retransmission: 1 s before it has measured a round trip; without latency, 440 ms
+/// were measured. With the shortest allowed durations of an election, only 450 ms remain for this.
 const RETRANSMISSION: SignedDuration = SignedDuration::from_secs(1);
 
 /// The durations of an election. [`Timing::new`] checks them.

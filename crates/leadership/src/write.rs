@@ -57,8 +57,8 @@ impl WriteError {
 /// A client that sends reads through `reads` at any time, and writes through `writes` while this process leads. The connections of `writes`
 /// must be [gated](crate::connect::gated). [`Candidate::connect`](crate::Candidate::connect) makes all of these.
 ///
-/// A read is a GET or HEAD request. Each write has a timeout that ends before the lease can, at most [`WRITE_TIMEOUT`]. Its errors are
-/// [`WriteError`]s.
+/// A read is a GET or HEAD request. Each write has a timeout that ends before the lease can, at most [`WRITE_TIMEOUT`]. A write fails
+/// with a [`WriteError`], and a read with the error of `reads` or with [`WriteError::Stream`].
 pub fn fenced(reads: Client, writes: Client, leadership: Leadership) -> Client {
     let namespace = reads.default_namespace().to_owned();
     let service = move |request: Request<Body>| {

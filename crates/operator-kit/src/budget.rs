@@ -1,4 +1,4 @@
-//! A budget for large answers: only two large bodies are in memory at a time. Small bodies never wait.
+//! A budget for large answers: at most two callers hold a permit for a large body at a time. Small bodies never wait.
 
 use std::sync::Arc;
 

@@ -122,11 +122,6 @@ impl Pulse {
         *lock(&self.last) = self.env.now();
     }
 
-    /// Waits for the time that an idle loop may rest before its next turn.
-    async fn rest(&self) {
-        self.env.sleep_until(self.env.now() + self.limit / TURNS_WITHIN_LIMIT).await;
-    }
-
     /// Waits for a future that may take any time, and beats meanwhile. A blocked thread or a task that never yields still stops the pulse.
     pub async fn during<F: Future>(&self, wait: F) -> F::Output {
         let mut wait = std::pin::pin!(wait);
@@ -135,7 +130,7 @@ impl Pulse {
             tokio::select! {
                 biased;
                 output = &mut wait => return output,
-                () = self.rest() => {}
+                () = self.env.sleep_until(self.env.now() + self.limit / TURNS_WITHIN_LIMIT) => {}
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Logs a failure that repeats only once.
+//! Logs a repeated failure only once.
 
 /// The last failure that was logged.
 #[derive(Clone, Debug, Default)]

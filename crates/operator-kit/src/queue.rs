@@ -49,7 +49,8 @@ pub const RESYNC: Trigger = "resync";
 /// The key had work left.
 pub const ALARM: Trigger = "alarm";
 
-/// The last reconcile left only a report. Whatever wakes the key, it is handed out before the others of its namespace.
+/// The last reconcile left only a report. Whatever wakes the key before the report is due, it is handed out before the others of its
+/// namespace.
 pub const REPORT: Trigger = "report";
 
 /// The last reconcile failed.
@@ -127,7 +128,7 @@ impl Queue {
         }
     }
 
-    /// The next key and its trigger, as soon as there is one and a place for it. Meanwhile keys are queued when they are due.
+    /// The next key and its trigger, as soon as there is one and a place for it. While it waits, it queues the keys whose alarm is due.
     pub async fn next(&self) -> (ObjectKey, Trigger) {
         loop {
             let (changed, now) = (self.changed.notified(), self.env.now());

@@ -161,6 +161,7 @@ impl<C: Controller> Worker<C> {
             return;
         }
         info!(controller = self.controller.name(), objects = self.controller.keys().len(), "the caches are synced");
+        // A process leads for one term at most. After it, this waits for `stop`.
         while let Some(term) = stop.run_until_cancelled(leadership.elected()).await {
             self.serve(term).await;
         }

@@ -56,7 +56,7 @@ pub struct Work<'a> {
 pub struct Batch<'a> {
     pub context: &'a Context,
     pub set: &'a Set,
-    /// How many requests are in flight at first.
+    /// How many requests are in flight before the first answer, at most.
     pub first: usize,
     /// How many requests are in flight at most.
     pub at_once: usize,

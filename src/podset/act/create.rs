@@ -22,7 +22,7 @@ use crate::{
         status,
     },
 };
-use operator_kit::{budget, client::Answer, requests};
+use operator_kit::{budget, client::Answer, log_once::warn_once, requests};
 
 /// How many bytes of templates the creates of one set may have in flight.
 const BYTES_AT_ONCE: usize = 1 << 20;
@@ -30,7 +30,7 @@ const BYTES_AT_ONCE: usize = 1 << 20;
 /// What came of a create.
 #[expect(clippy::large_enum_variant, reason = "one exists for each request in flight")]
 enum Created {
-    /// This was the answer. After 409, a read has found no pod of this name.
+    /// The create got this answer. If the answer is a rejection with 409, a read has found no pod of this name.
     Answered(Answer),
     /// The name was taken: by this pod, or by one that is gone again.
     Taken(Option<Pod>),
@@ -125,12 +125,7 @@ impl Work<'_> {
             Created::Answered(Answer::Rejected(status)) => self.handle_rejected(creation, &status),
             Created::Answered(Answer::Failed { error, may_land }) => self.handle_failed(creation, &error, may_land),
             Created::Answered(Answer::NotLeading) => {}
-            Created::Taken(found) => {
-                self.state.fates.create_answered(name);
-                let is_free = found.is_none();
-                self.state.met_foreign_pod |= self.handle_taken(name, found);
-                return !is_free;
-            }
+            Created::Taken(found) => return self.handle_taken(name, found),
             Created::Unread(error) => {
                 warn!(set = %self.batch.set.key, pod = name, error, "cannot check whether a pod was created");
                 self.done.has_failed = true;
@@ -175,11 +170,7 @@ impl Work<'_> {
         self.done.has_failed = true;
         // Only a repeated failure is reported: the first may have been a short outage, but a webhook may never answer.
         let is_repeated = self.state.fates.has_failed(name);
-        if is_repeated {
-            debug!(set = %set.key, pod = name, reason, may_take_effect = may_land, "creating a pod failed again");
-        } else {
-            warn!(set = %set.key, pod = name, reason, may_take_effect = may_land, "creating a pod failed");
-        }
+        warn_once!(!is_repeated, set = %set.key, pod = name, reason, may_take_effect = may_land, "creating a pod failed");
         let is_reported = is_repeated || self.state.inherits_failure(set, status::FAILED_CREATE);
         if is_reported && !self.is_hidden(creation) {
             let (kind, generation) = (RejectionKind::Unclear, set.generation);
@@ -216,23 +207,25 @@ impl Work<'_> {
     }
 
     /// Handles a create whose name was taken by `found`: our own pod of an earlier create, or another pod; `None`: the name is free again.
-    /// Returns whether it was another pod.
+    /// Returns whether the next create may be sent.
     fn handle_taken(&mut self, name: &str, found: Option<Pod>) -> bool {
         let Batch { context, set, .. } = self.batch;
         let key = set.key.sibling(name);
+        self.state.fates.create_answered(name);
         let Some(pod) = found else {
             self.batch.change_pods(|pods, _| pods.allow_reuse(&key));
             self.done.has_failed = true;
             return false;
         };
         let is_ours = (context.rules.is_ours)(&pod, &set.uid);
+        self.state.met_foreign_pod |= !is_ours;
         if is_ours && !pod.is_terminating && !pod.is_finished() {
             self.done.created.push(name.to_owned());
         }
         if !is_ours || pod.owner.as_ref() == Some(&set.uid) {
             self.batch.change_pods(|pods, now| pods.looked_up(&key, None, Some(pod), now));
         }
-        !is_ours
+        true
     }
 }
 

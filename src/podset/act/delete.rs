@@ -27,7 +27,7 @@ enum Deleted {
     Accepted(Option<Pod>),
     /// The pod was gone already.
     Gone,
-    /// This was the answer, and it is not known to be accepted.
+    /// The delete got this answer, and it is not known to be accepted.
     Answered(Answer),
 }
 

@@ -62,7 +62,7 @@ impl Stored<Option<Box<RawValue>>> {
         self.metadata.owner_references.is_empty()
     }
 
-    /// Whether another PodSet controls it. Its name begins with the name of this set, so that PodSet was a former one of this name. The
+    /// Whether another PodSet controls it: a former one of this name, because the name of a revision is that of its set and a hash. The
     /// garbage collector deletes it soon.
     fn is_of_predecessor(&self, set: &Set) -> bool {
         let mut owners = self.metadata.owner_references.iter();

@@ -52,7 +52,7 @@ impl Urgency {
 }
 
 /// Whether the pods of an owner count until they have ended; `None`: there is no such set.
-type Waits<'a> = &'a dyn Fn(&Owner) -> Option<bool>;
+type WaitsForTermination<'a> = &'a dyn Fn(&Owner) -> Option<bool>;
 
 /// The pods that carry our label, and those of our sets that lost it.
 #[derive(Debug, Default)]
@@ -86,7 +86,7 @@ impl Pods {
     }
 
     /// Takes in a change from the watch of `scope`.
-    pub fn apply(&mut self, scope: &Scope, change: Change<Pod>, waits: Waits, now: Timestamp) {
+    pub fn apply(&mut self, scope: &Scope, change: Change<Pod>, waits: WaitsForTermination, now: Timestamp) {
         let version = match &change {
             Change::Snapshot { version, .. } | Change::Progress(version) => *version,
             Change::Applied(pod) | Change::Deleted(pod) => pod.version,
@@ -104,7 +104,7 @@ impl Pods {
                 }
                 self.lose(&pod, waits, now);
             }
-            // About once a minute.
+            // The API server sends a bookmark about once a minute.
             Change::Progress(_) => self.expire(now),
         }
         self.high_water.raise(scope, version);
@@ -123,7 +123,7 @@ impl Pods {
     }
 
     /// Takes in a consistent list of what the watch shows.
-    fn snapshot(&mut self, scope: &Scope, items: Vec<Pod>, version: u64, waits: Waits, now: Timestamp) {
+    fn snapshot(&mut self, scope: &Scope, items: Vec<Pod>, version: u64, waits: WaitsForTermination, now: Timestamp) {
         let listed: HashSet<Uid> = items.iter().map(|pod| pod.uid.clone()).collect();
         for pod in self.index.absent(scope, &listed, version) {
             self.lose(&pod, waits, now);
@@ -182,7 +182,7 @@ impl Pods {
     }
 
     /// The watch no longer shows a pod: it is gone, or it has only lost the watched label.
-    fn lose(&mut self, pod: &Pod, waits: Waits, now: Timestamp) {
+    fn lose(&mut self, pod: &Pod, waits: WaitsForTermination, now: Timestamp) {
         let Some(seen) = self.index.get_mut(&pod.uid) else { return };
         // It lost its label and has it again in a newer state: an answer showed that, and the watch will show it, too.
         if seen.pod.is_labelled && (self.rules.is_stale)(pod.version, seen.pod.version) {

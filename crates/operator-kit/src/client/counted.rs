@@ -1,5 +1,4 @@
-//! Counts every request by its status code. This is the lowest layer, so that only requests that were sent count. A request that is given
-//! up before its answer counts as an error.
+//! Counts every attempt to send a request by its status code. An attempt that fails or is given up before its answer counts as an error.
 
 use http::{Method, Request, Response};
 use kube::client::Body;

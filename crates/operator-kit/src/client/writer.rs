@@ -3,18 +3,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, Response, Uri};
-use kube::{
-    Client,
-    client::Body,
-    core::{Status, request},
-};
+use http::{Response, Uri};
+use kube::{Client, client::Body, core::Status};
 use leadership::{Leadership, answer::Proof};
 use tracing::warn;
 
 use super::traced::Traced;
 use crate::{
     fair::{FairSemaphore, HELD_PER_FREE},
+    requests,
     text::{in_full, in_words},
 };
 
@@ -83,11 +80,7 @@ impl Writer {
 
     /// Sends a write to an object in `namespace` once, and returns what its answer proves. The write ends, here and on the API server,
     /// before the term does. The request is built only when it may be sent, so waiting requests take no memory.
-    pub async fn send(
-        &self,
-        namespace: &Arc<str>,
-        build: impl FnOnce() -> Result<Request<Vec<u8>>, request::Error>,
-    ) -> Answer {
+    pub async fn send(&self, namespace: &Arc<str>, build: impl FnOnce() -> requests::Built) -> Answer {
         let _slot = self.slots.acquire(namespace).await;
         let request = match build() {
             Ok(request) => request,

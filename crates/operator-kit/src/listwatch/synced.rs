@@ -18,12 +18,7 @@ use crate::{
 /// Becomes true once at least one scope has listed completely, and each other one has too or has failed. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Synced {
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    scopes: Mutex<BTreeMap<Scope, Watches>>,
+    scopes: Arc<Mutex<BTreeMap<Scope, Watches>>>,
     synced: watch::Sender<bool>,
 }
 
@@ -57,18 +52,18 @@ impl Synced {
 
     /// The value to wait for. It is sent again when a watch lists later.
     pub fn subscribe(&self) -> watch::Receiver<bool> {
-        self.shared.synced.subscribe()
+        self.synced.subscribe()
     }
 
     /// Whether all watches of the scope of this object have listed.
     pub fn covers(&self, key: &ObjectKey) -> bool {
-        let scopes = lock(&self.shared.scopes);
+        let scopes = lock(&self.scopes);
         [None, Some(key.namespace.clone())].iter().filter_map(|scope| scopes.get(scope)).all(are_listed)
     }
 
     /// `Ok`, or why watches have not listed yet.
     pub fn verdict(&self) -> Result<(), String> {
-        let scopes = lock(&self.shared.scopes);
+        let scopes = lock(&self.scopes);
         if !scopes.is_empty() && scopes.values().all(are_listed) {
             return Ok(());
         }
@@ -109,7 +104,7 @@ impl Listing {
     }
 
     fn set(&self, state: State) {
-        let Shared { scopes, synced, .. } = &*self.synced.shared;
+        let Synced { scopes, synced } = &self.synced;
         let mut scopes = lock(scopes);
         let watches = scopes.entry(self.scope.clone()).or_default();
         if watches.get(self.what) == Some(&State::Listed) {

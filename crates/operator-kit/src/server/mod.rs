@@ -93,10 +93,10 @@ impl Servers {
         env: Env,
         reviews: Client,
         health: Health,
-        telemetry: (Metrics, Level),
+        metrics: Metrics,
+        level: Level,
         stop: CancellationToken,
     ) -> Result<Self, ServeError> {
-        let (metrics, level) = telemetry;
         let mut servers = Servers { stop, tasks: JoinSet::new(), probes: None, metrics: None };
         let probes = bind("--health-probe-bind-address", &options.probes, PROBES_WAITING).await?;
         if let Some((listener, address)) = probes {

@@ -20,7 +20,7 @@ pub fn router(health: Health) -> Router {
             all(endpoint, &checks(&health), &query.unwrap_or_default())
         });
         let one = get(move |State(health): State<Health>, Path(name): Path<String>| async move {
-            one(&checks(&health), &name) //
+            one(&checks(&health), &name)
         });
         router = router
             .route(&format!("/{endpoint}"), all.clone())

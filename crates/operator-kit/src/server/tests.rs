@@ -67,8 +67,8 @@ async fn started(options: Options) -> Result<(Servers, Health), ServeError> {
 }
 
 async fn started_with(options: Options, env: Env, health: Health) -> Result<Servers, ServeError> {
-    let telemetry = (Metrics::new(env.clone()), level());
-    Servers::start(options, env, no_api(), health, telemetry, CancellationToken::new()).await
+    let metrics = Metrics::new(env.clone());
+    Servers::start(options, env, no_api(), health, metrics, level(), CancellationToken::new()).await
 }
 
 /// Sends a request, and reads until the server closes the connection.

@@ -73,17 +73,15 @@ pub async fn keep_fresh(folder: PathBuf, current: watch::Sender<Arc<ServerConfig
     while stop.run_until_cancelled(sleep(RELOAD_INTERVAL)).await.is_some() {
         let folder = folder.clone();
         // A hanging file system must not block the servers.
-        let Ok(read) = tokio::task::spawn_blocking(move || read(&folder)).await else { continue };
+        let read = tokio::task::spawn_blocking(move || read(&folder));
+        let Some(Ok(read)) = stop.run_until_cancelled(read).await else { continue };
         match read {
             Ok(config) => {
                 logged.forget();
                 current.send_replace(config);
             }
-            Err(error) => {
-                if logged.note(&error) {
-                    warn!("{error}; keeping the former certificate");
-                }
-            }
+            Err(error) if logged.note(&error) => warn!("{error}; keeping the former certificate"),
+            Err(_) => {}
         }
     }
 }

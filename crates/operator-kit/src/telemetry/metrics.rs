@@ -82,7 +82,10 @@ impl Metrics {
     pub fn text(&self, format: Format) -> Result<String, fmt::Error> {
         let mut text = String::new();
         text::encode(&mut text, &lock(&self.registry))?;
-        Ok(format.convert(text))
+        Ok(match format {
+            Format::OpenMetrics => text,
+            Format::Classic => format::classic(&text),
+        })
     }
 }
 

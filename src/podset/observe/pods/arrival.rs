@@ -34,8 +34,8 @@ impl Pods {
         // A consistent read is ahead of the watch.
         let is_over = is_from_watch && (rules.is_over)(pod.version, self.listed.at(&pod.key));
         // The watch is past this version and does not show the pod, so the pod is gone or lost its label.
-        let is_watched = !is_from_watch && pod.is_labelled;
-        let is_missing = is_watched && (rules.is_behind_watch)(pod.version, self.high_water.at(&pod.key));
+        let is_labelled_answer = !is_from_watch && pod.is_labelled;
+        let is_missing = is_labelled_answer && (rules.is_behind_watch)(pod.version, self.high_water.at(&pod.key));
         if is_over || self.gone.contains_key(&pod.uid) || (is_missing && self.is_resting(&pod.key, now)) {
             return Arrival::Over;
         }

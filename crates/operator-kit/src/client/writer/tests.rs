@@ -3,6 +3,7 @@ use std::{
     time::Duration,
 };
 
+use http::Request;
 use jiff::SignedDuration;
 use kube::Config;
 use tokio::{
@@ -17,8 +18,8 @@ use crate::{client::Clients, telemetry::metrics::Metrics};
 use leadership::{Ends, LeaderState, env::testing::virtual_env};
 
 /// Builds a write.
-fn request() -> Result<Request<Vec<u8>>, request::Error> {
-    Request::post("/api/v1/namespaces/a/pods").body(b"{}".to_vec()).map_err(request::Error::BuildRequest)
+fn request() -> requests::Built {
+    Request::post("/api/v1/namespaces/a/pods").body(b"{}".to_vec()).map_err(kube::core::request::Error::BuildRequest)
 }
 
 #[tokio::test]

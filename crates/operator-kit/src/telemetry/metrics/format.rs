@@ -22,18 +22,10 @@ impl Format {
             Format::Classic => "text/plain; version=0.0.4; charset=utf-8",
         }
     }
-
-    /// Converts a text from OpenMetrics to this format.
-    pub(super) fn convert(self, text: String) -> String {
-        match self {
-            Format::OpenMetrics => text,
-            Format::Classic => classic(&text),
-        }
-    }
 }
 
-/// Removes exemplars, units and the end marker. HELP and TYPE of counters and infos get the suffix that their samples have.
-fn classic(text: &str) -> String {
+/// Converts a text from OpenMetrics to the classic format: removes exemplars, units and the end marker. HELP and TYPE of counters and infos get the suffix that their samples have.
+pub(super) fn classic(text: &str) -> String {
     let mut classic = String::with_capacity(text.len());
     // A HELP comes right before the TYPE of its metric.
     let mut help = "";
@@ -74,10 +66,9 @@ mod tests {
         let text = "# HELP requests Requests.\n# TYPE requests counter\n# UNIT requests pods\nrequests_total{code=\"200\"} 3\n\
                     # HELP build The version.\n# TYPE build info\nbuild_info{version=\"1\"} 1\n\
                     # HELP time Times.\n# TYPE time histogram\ntime_bucket{le=\"1.0\"} 2 # {trace_id=\"ab\"} 0.5\n# EOF\n";
-        let classic = "# HELP requests_total Requests.\n# TYPE requests_total counter\nrequests_total{code=\"200\"} 3\n\
+        let expected = "# HELP requests_total Requests.\n# TYPE requests_total counter\nrequests_total{code=\"200\"} 3\n\
                        # HELP build_info The version.\n# TYPE build_info gauge\nbuild_info{version=\"1\"} 1\n\
                        # HELP time Times.\n# TYPE time histogram\ntime_bucket{le=\"1.0\"} 2\n";
-        assert_eq!(Format::Classic.convert(text.to_owned()), classic);
-        assert_eq!(Format::OpenMetrics.convert(text.to_owned()), text);
+        assert_eq!(classic(text), expected);
     }
 }

@@ -184,13 +184,12 @@ impl QueueMetrics {
     pub(super) fn new() -> Self {
         // From 10 ns to 1000 s.
         let times = || Histogram::new(exponential_buckets(10e-9, 10.0, 12));
-        let (adds, retries) = (Counter::default(), Counter::default());
         QueueMetrics {
             depth: Gauge::default(),
-            adds,
+            adds: Counter::default(),
             queued: times(),
             worked: times(),
-            retries,
+            retries: Counter::default(),
             working: Arc::default(),
         }
     }
