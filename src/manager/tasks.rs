@@ -77,7 +77,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Starts a task, whose failure ends all others. The election outlasts the controllers.
+    /// Starts a task. If it fails, all other tasks end. The election outlasts the controllers.
     pub fn start(&mut self, name: &'static str, work: impl Future<Output = Result<(), Failure>> + Send + 'static) {
         let started = self.running.spawn(work);
         self.names.insert(started.id(), name);

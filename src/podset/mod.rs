@@ -82,8 +82,7 @@ impl PodSetController {
     }
 
     /// Registers the metrics of all sets, exported only while this process leads and its caches are synced. A standby computes them too, so
-    /// that they are right from the start when it leads. If a namespace cannot be listed, its pods count as
-    /// missing.
+    /// that they are right from the start when it leads. If a namespace cannot be listed, its pods count as missing.
     pub fn show_metrics(&self, metrics: &Metrics, leadership: Leadership) {
         let fleet = FleetMetrics::new(self.context.observed.clone(), self.context.env.clone());
         let synced = self.synced.subscribe();

@@ -141,7 +141,7 @@ pub struct Reports {
     pub announced_invalid: Option<Rejection>,
     /// Whether an event says that pods cannot be deleted. Until all rejections are over, there is only one, because messages may differ.
     pub announced_undeletable: bool,
-    /// The templates of which an event says that their pods fail.
+    /// The templates whose failing pods have had an event.
     pub announced_failing: BTreeSet<Option<Revision>>,
     /// The pods of which an event says that they have outlived their grace periods.
     pub overdue: BTreeSet<Uid>,

@@ -16,8 +16,8 @@ pub trait Clock: Debug + Send + Sync + 'static {
     fn wall(&self) -> Timestamp;
 }
 
-/// A source of randomness, for jitter and for the identity of a process. Only a test replaces it: two
-/// processes with the same identity would both hold the Lease.
+/// A source of randomness, for jitter and for the identity of a process. Only a test replaces it: two processes with
+/// the same identity would both hold the Lease.
 pub trait Random: Debug + Send + Sync + 'static {
     /// A number in `0.0..1.0`.
     fn unit(&self) -> f64;

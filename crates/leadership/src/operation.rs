@@ -50,7 +50,7 @@ pub struct Operations {
     /// A client that needs no leadership.
     pub client: Client,
     pub observation: Arc<Mutex<Observation>>,
-    /// Each event of the watch.
+    /// Wakes the election after each event of the watch.
     pub news: Notify,
 }
 

@@ -139,7 +139,7 @@ impl Leadership {
 pub struct Unfinished {
     /// How many are under way.
     pub under_way: usize,
-    /// When the last write began of which bytes have left this process and no answer proves what happened.
+    /// When the latest write of unknown fate began: bytes of it have left this process, and no answer proves what happened.
     pub unanswered: Option<Timestamp>,
 }
 

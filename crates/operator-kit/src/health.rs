@@ -1,7 +1,8 @@
 //! Named readiness and liveness checks, for the probes. No I/O.
 //!
 //! A process is ready when it has what its work needs, such as synced caches. It is live while its loops turn: each loop has a [`Pulse`],
-//! which beats on every turn, or each time that the loop is polled while it waits. An unreachable API server does not fail liveness, because a restart would not help.
+//! which beats on every turn, or each time that the loop is polled while it waits. An unreachable API server does not fail liveness, because
+//! a restart would not help.
 
 use std::{
     collections::BTreeMap,

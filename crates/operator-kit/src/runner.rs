@@ -226,7 +226,7 @@ impl<C: Controller> Worker<C> {
     }
 
     async fn reconcile(self: Arc<Self>, key: ObjectKey, trigger: Trigger) {
-        let Worker { controller, context: Context { env, .. }, metrics, .. } = &*self;
+        let Worker { controller, context: Context { env, .. }, metrics } = &*self;
         let span = span(controller.name(), &key, trigger);
         let reconciling = metrics.reconciling();
         let next = async {

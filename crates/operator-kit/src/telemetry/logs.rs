@@ -170,12 +170,12 @@ where
 {
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let Text(format, ids) = self;
+        let Some((trace, span, _)) = ids() else {
+            return format.format_event(context, writer, event);
+        };
         let mut line = String::new();
         format.format_event(context, Writer::new(&mut line), event)?;
-        match ids() {
-            Some((trace, span, _)) => writeln!(writer, "{} trace_id={trace} span_id={span}", line.trim_end()),
-            None => writer.write_str(&line),
-        }
+        writeln!(writer, "{} trace_id={trace} span_id={span}", line.trim_end())
     }
 }
 

@@ -1,7 +1,8 @@
 //! Spans of the operator's work.
 //!
 //! Without an exporter no span is created, and the functions here do almost nothing. The target of a span selects it for the exporter and
-//! hides it from the log, unless a directive of the log names the span. Record several fields in one call: each call costs as much as a new span.
+//! hides it from the log, unless a directive of the log names the span. Record several fields in one call: each call costs as much as a new
+//! span.
 
 use opentelemetry::{
     Context,

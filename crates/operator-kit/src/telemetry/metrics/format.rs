@@ -24,7 +24,8 @@ impl Format {
     }
 }
 
-/// Converts a text from OpenMetrics to the classic format: removes exemplars, units and the end marker. HELP and TYPE of counters and infos get the suffix that their samples have.
+/// Converts a text from OpenMetrics to the classic format: removes exemplars, units and the end marker. HELP and TYPE of counters and infos
+/// get the suffix that their samples have.
 pub(super) fn classic(text: &str) -> String {
     let mut classic = String::with_capacity(text.len());
     // A HELP comes right before the TYPE of its metric.
