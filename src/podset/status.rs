@@ -194,26 +194,32 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
     if let Some(failed) = state.preparation.failure(&view.set).filter(|_| is_rolling) {
         updated += &format!("; the rollout is on hold: {}", failed.message);
     }
-    let is_complete = [current, ready, plan.count.occupied()] == [wanted; 3];
+    if [current, ready, plan.count.occupied()] == [wanted; 3] && !is_rolling {
+        return complete(plan.rollout, &updated);
+    }
     let why = why_not_ready(&view.pods);
-    let (ready, why, reconciling) = match (plan.rollout, terminations(view, &BTreeSet::new())) {
-        (Rollout::InProgress, terminations) => {
+    let (ready, why, (reason, message)) = match terminations(view, &BTreeSet::new()) {
+        terminations if is_rolling => {
             let terminations = terminations.map(|message| format!("; {message}")).unwrap_or_default();
-            (ROLLING, format!("; {updated}{terminations}{why}"), Some((ROLLING, updated)))
+            (ROLLING, format!("; {updated}{terminations}{why}"), (ROLLING, updated))
         }
-        (Rollout::None, _) if is_complete => (ALL_READY, String::new(), None),
-        (Rollout::Paused, _) if is_complete => (PAUSED, format!("; the rollout is paused: {updated}"), None),
-        (Rollout::AtPartition, _) if is_complete => {
-            (AT_PARTITION, format!("; {updated}, as the partition allows"), None)
+        Some(message) if why.is_empty() => {
+            (WAITING_FOR_TERMINATION, format!("; {message}"), (WAITING_FOR_TERMINATION, message))
         }
-        (_, Some(message)) => {
-            let ready = if why.is_empty() { WAITING_FOR_TERMINATION } else { NOT_READY };
-            (ready, format!("; {message}{why}"), Some((WAITING_FOR_TERMINATION, message)))
-        }
-        (_, None) => (NOT_READY, why, Some(("Progressing", "creating, deleting or waiting for pods".to_owned()))),
+        Some(message) => (NOT_READY, format!("; {message}{why}"), (WAITING_FOR_TERMINATION, message)),
+        None => (NOT_READY, why, ("Progressing", "creating, deleting or waiting for pods".to_owned())),
     };
-    let others = reconciling.into_iter().map(|(reason, message)| (condition::RECONCILING, reason, message)).collect();
-    Described { ready, why, others }
+    Described { ready, why, others: vec![(condition::RECONCILING, reason, message)] }
+}
+
+/// The conditions when all pods are ready. `updated` says how many have the new template.
+fn complete(rollout: Rollout, updated: &str) -> Described {
+    let (ready, why) = match rollout {
+        Rollout::Paused => (PAUSED, format!("; the rollout is paused: {updated}")),
+        Rollout::AtPartition => (AT_PARTITION, format!("; {updated}, as the partition allows")),
+        Rollout::None | Rollout::InProgress => (ALL_READY, String::new()),
+    };
+    Described { ready, why, others: Vec::new() }
 }
 
 /// Why the API server rejects creates, if that still applies. A namespace that is being deleted is no failure.
