@@ -68,8 +68,9 @@ impl RejectedWrites {
         self.by_uid.get(uid).map(|rejection| rejection.at)
     }
 
-    /// Sorts pods whose last write was rejected after the others (`None`), the one that was tried first in front. After the next try is due,
-    /// a rejection still counts for 30 s times the number of rejected pods: each pod gets its turn, and slow tries do not hold up the others.
+    /// The order in which pods are tried: pods without a recent rejection (`None`) first, then the pod whose last try is the oldest. A
+    /// rejection is recent until its next try has been due for 30 s times the number of rejected pods. So each pod gets its turn, and slow
+    /// tries do not hold up the others.
     pub fn rank(&self, uid: &Uid, now: Timestamp) -> Option<Timestamp> {
         let rejection = self.by_uid.get(uid)?;
         let (_, longest) = BACKOFF;

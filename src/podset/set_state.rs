@@ -70,7 +70,7 @@ pub struct Preparation {
     pub collided: Option<Revision>,
     /// The revision whose dry run passed.
     pub dry_run: Option<Revision>,
-    /// The former revision whose template could not be used for this generation of the set.
+    /// The former revision whose template could not be used, and the generation of the set at that time.
     pub unusable: Option<(Revision, i64)>,
     /// The last failure, if nothing succeeded since.
     pub failed: Option<Box<FailedPreparation>>,

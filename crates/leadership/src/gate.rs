@@ -32,7 +32,7 @@ enum State {
     Connecting,
     /// A request with this permit is in flight.
     Open(WritePermit),
-    /// No request is in flight, or its answer has begun. A rest of its body that has not left breaks the connection.
+    /// No request is in flight, or its answer has begun. Sending the rest of it breaks the connection.
     Shut,
 }
 

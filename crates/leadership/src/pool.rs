@@ -45,7 +45,7 @@ where
 #[derive(Clone)]
 struct Pool<C> {
     connector: C,
-    /// The connections whose last answer has begun, the latest one last. Each is ready once hyper has read the body of that answer.
+    /// Connections whose requests have been answered, in the order of their use. hyper calls one ready when the body of its answer was read.
     answered: Arc<Mutex<Vec<Connection>>>,
 }
 
@@ -64,8 +64,8 @@ where
     C::Error: Into<BoxError>,
     C::Future: Send,
 {
-    /// Takes the latest connection whose answer was read to its end, so that the others expire. This drops expired connections. If no
-    /// further request comes, the API server closes them.
+    /// Takes the most recently used connection that is ready, so that the others expire, and drops expired ones. If no further request comes,
+    /// the API server closes them.
     fn reuse(&self) -> Option<Connection> {
         let (mut answered, now) = (lock(&self.answered), Instant::now());
         answered.retain(|connection| now - connection.used < IDLE && !connection.sender.is_closed());

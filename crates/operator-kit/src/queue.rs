@@ -128,7 +128,7 @@ impl Queue {
         }
     }
 
-    /// The next key and its trigger, as soon as there is one and a place for it. While it waits, it queues the keys whose alarm is due.
+    /// Waits for a key and a place for it. Returns the key and its trigger. While it waits, it queues the keys whose alarm is due.
     pub async fn next(&self) -> (ObjectKey, Trigger) {
         loop {
             let (changed, now) = (self.changed.notified(), self.env.now());

@@ -144,7 +144,7 @@ impl Work<'_> {
     fn handle_rejected(&mut self, creation: &Creation, status: &Status) {
         let (set, name) = (self.batch.set, &creation.name);
         let mut rejection = rejection::read(status, name, &names::prefix(&set.key.name), set.generation);
-        // The former template says nothing about that of the spec.
+        // If the former template is invalid, that of the spec may still be valid.
         if creation.former.is_some() && rejection.kind == RejectionKind::InvalidTemplate {
             rejection.kind = RejectionKind::Forbidden;
         }
@@ -206,7 +206,7 @@ impl Work<'_> {
         false
     }
 
-    /// Handles a create whose name was taken by `found`: our own pod of an earlier create, or another pod; `None`: the name is free again.
+    /// Handles a create whose name was taken. `found` is our own pod of an earlier create, or another pod; `None`: the name is free again.
     /// Returns whether the next create may be sent.
     fn handle_taken(&mut self, name: &str, found: Option<Pod>) -> bool {
         let Batch { context, set, .. } = self.batch;

@@ -92,7 +92,7 @@ impl Pods {
             Change::Applied(pod) | Change::Deleted(pod) => pod.version,
         };
         match change {
-            Change::Snapshot { items, version } => {
+            Change::Snapshot { items, .. } => {
                 self.snapshot(scope, items, version, waits, now);
                 self.expire(now);
             }
