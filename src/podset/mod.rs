@@ -9,14 +9,13 @@
 //!
 //! Where to find what:
 //!
-//! - **N is enforced** in [`count::Count::missing`]: every pod that may live counts. [`promise`] states the promise and lists its rules.
+//! - **N is enforced** in [`count::Count::missing`]: every pod that may live counts (`count` in [`plan`]). [`promise`] states the promise and lists its rules.
 //! - **Leadership is checked** in [`leadership::Leadership::begin_write`] (`crates/leadership/src/write.rs`), for each request, and again just
 //!   before its bytes leave (`gate.rs`). Nothing in this folder checks it.
 //! - **A new leader reads first**: [`takeover`] lists a namespace before the first write there.
 //! - **A set is read before creates** if it may be gone: [`plan::Plan::creates_in_doubt`].
-//! - **A status is updated** in [`report::write_if_due`]: [`status`] makes its content, and [`operator_kit::pace`] decides when it is written.
-//!   Before that, [`pass`] lets it wait for pods of other sets. [`pass`] also compares the status with the stored one to decide whether a
-//!   namespace must be read first.
+//! - **A status is updated** in [`report::write_if_due`]: [`status`] makes its content, and [`operator_kit::pace`] says when it is written.
+//!   Before that, `status_can_wait` in [`pass`] can let it wait for pods of other sets.
 //! - **Pods that keep finishing** are replaced with backoff: [`restart_backoff`].
 //! - **The state of a set** between two passes: [`set_state`].
 
