@@ -9,7 +9,8 @@
 //!
 //! Where to find what:
 //!
-//! - **N is enforced** in [`count::Count::missing`]: every pod that may live counts (`count` in [`plan`]). [`promise`] states the promise and lists its rules.
+//! - **N is enforced** in [`count::Count::missing`]: every pod that may live counts (`count` in [`plan`]). [`promise`] states the promise and
+//!   lists its rules.
 //! - **Leadership is checked** in [`leadership::Leadership::begin_write`] (`crates/leadership/src/write.rs`), for each request, and again just
 //!   before its bytes leave (`gate.rs`). Nothing in this folder checks it.
 //! - **A new leader reads first**: [`takeover`] lists a namespace before the first write there.
