@@ -22,7 +22,7 @@ use operator_kit::{
     client::Clients,
     listwatch::{
         self, Change, Scope, Source, Watched,
-        synced::{Listing, Synced},
+        synced::{Listing, State, Synced},
     },
     lock, meta,
     pace::Pace,
@@ -94,7 +94,7 @@ impl MyCustomResourceController {
                 self.needs_pods.cancel();
             } else if !self.needs_pods.is_cancelled() {
                 // Without a resource there is no watch of pods: count it as synced.
-                pods.listed();
+                pods.set(State::Listed);
             }
             to_reconcile
         };
@@ -157,7 +157,7 @@ impl Controller for MyCustomResourceController {
             let listing = self.synced.watch(resources.what, scope);
             let (controller, watched) = (self.clone(), scope.clone());
             let pods = self.synced.watch(PODS, scope);
-            pods.not_started();
+            pods.set(State::NotStarted);
             let pod_listing = pods.clone();
             let sink = move |change| controller.resource_changed(&watched, change, &pods);
             watches.push(listwatch::run(reader.clone(), resources, env.clone(), listing, sink).boxed());

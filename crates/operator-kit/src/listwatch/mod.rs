@@ -31,7 +31,7 @@ use events::events;
 use explain::{explain, is_missing};
 use leadership::env::Env;
 pub use list::list;
-use synced::Listing;
+use synced::{Listing, State};
 
 /// How long the API server may take to begin a watch. It needs about 15 s when it queues requests (API priority and fairness).
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -110,7 +110,7 @@ where
             Ok((items, version)) => {
                 // A list alone does not end the failures: the API server may reject each watch after it.
                 sink(Change::Snapshot { items, version });
-                listing.listed();
+                listing.set(State::Listed);
                 version
             }
             Err(error) => {
@@ -257,7 +257,7 @@ impl WatchBackoff {
     /// Logs each new failure once as a warning.
     fn report(&mut self, what: &str, error: &ReadError, listing: &Listing) {
         let (failure, cause) = (explain(what, error), in_full(error));
-        listing.failed(format!("{failure}; see the log"));
+        listing.set(State::Failed(format!("{failure}; see the log")));
         warn_once!(self.logged.note(&cause), error = cause, "{failure}; trying again");
     }
 

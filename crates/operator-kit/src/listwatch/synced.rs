@@ -25,13 +25,14 @@ pub struct Synced {
 /// The watches of a scope, by what they watch.
 type Watches = BTreeMap<&'static str, State>;
 
+/// The state of a watch.
 #[derive(Debug, Eq, PartialEq)]
-enum State {
-    /// It has not begun.
+pub enum State {
+    /// It has not begun, because it waits for another watch, which reports the reason.
     NotStarted,
     /// It has not listed yet.
     Waits,
-    /// Why the last list failed.
+    /// Why the last list failed. Other scopes do not wait for this one.
     Failed(String),
     /// The cache holds a list.
     Listed,
@@ -87,23 +88,8 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// The watch has not begun, because it waits for another watch, which reports the reason.
-    pub fn not_started(&self) {
-        self.set(State::NotStarted);
-    }
-
-    /// The cache holds a list.
-    pub fn listed(&self) {
-        self.set(State::Listed);
-    }
-
-    /// Reports a failure. Before the first list, other scopes then do not wait for this one. Afterwards it has no effect: the cache stays
-    /// synced.
-    pub fn failed(&self, reason: String) {
-        self.set(State::Failed(reason));
-    }
-
-    fn set(&self, state: State) {
+    /// Reports the state of the watch. After the first list this has no effect: the cache stays synced.
+    pub fn set(&self, state: State) {
         let Synced { scopes, synced } = &self.synced;
         let mut scopes = lock(scopes);
         let watches = scopes.entry(self.scope.clone()).or_default();
@@ -131,10 +117,10 @@ mod tests {
     fn every_watch_must_have_listed() {
         let synced = Synced::default();
         let (pods, sets) = (synced.watch("pods", &None), synced.watch("podsets", &None));
-        pods.listed();
-        pods.listed();
+        pods.set(State::Listed);
+        pods.set(State::Listed);
         assert!(!*synced.subscribe().borrow());
-        sets.listed();
+        sets.set(State::Listed);
         assert!(*synced.subscribe().borrow());
     }
 
@@ -147,19 +133,19 @@ mod tests {
         let (mut subscribed, forbidden) = (synced.subscribe(), "forbidden".to_owned());
         let covered = || ["a", "b"].map(|namespace| synced.covers(&ObjectKey::new(namespace, "web")));
         let mut is_synced = |expected| assert_eq!(*subscribed.borrow_and_update(), expected);
-        others.failed(forbidden.clone());
+        others.set(State::Failed(forbidden.clone()));
         is_synced(false);
-        pods.listed();
-        sets.failed(forbidden.clone());
+        pods.set(State::Listed);
+        sets.set(State::Failed(forbidden.clone()));
         is_synced(false); // No scope has listed completely.
-        sets.listed();
+        sets.set(State::Listed);
         is_synced(true);
-        others.failed("the API server is away".to_owned());
-        other_sets.listed();
+        others.set(State::Failed("the API server is away".to_owned()));
+        other_sets.set(State::Listed);
         is_synced(true);
         assert_eq!((covered(), synced.verdict().is_ok()), ([true, false], false));
         assert!(!subscribed.has_changed().unwrap());
-        others.listed();
+        others.set(State::Listed);
         assert!(subscribed.has_changed().unwrap(), "subscribers learn that this scope has listed");
         assert_eq!((covered(), synced.verdict()), ([true, true], Ok(())));
     }
@@ -168,9 +154,9 @@ mod tests {
     fn a_scope_that_has_not_failed_yet_is_waited_for() {
         let synced = Synced::default();
         let [here, there] = ["a", "b"].map(|namespace| synced.watch("pods", &Some(namespace.into())));
-        here.listed();
+        here.set(State::Listed);
         assert!(!*synced.subscribe().borrow());
-        there.failed("the API server did not answer".to_owned());
+        there.set(State::Failed("the API server did not answer".to_owned()));
         assert!(*synced.subscribe().borrow());
     }
 
@@ -182,15 +168,15 @@ mod tests {
         let others = synced.watch("podsets", &Some("b".into()));
         let waiting = "waiting for the first list of pods; waiting for the first list of podsets";
         assert_eq!(synced.verdict(), Err(waiting.to_owned()));
-        pods.not_started();
+        pods.set(State::NotStarted);
         assert_eq!(synced.verdict(), Err("waiting for the first list of podsets".to_owned()));
-        pods.listed();
-        sets.failed("the CRD is missing".to_owned());
-        others.failed("the CRD is missing".to_owned());
+        pods.set(State::Listed);
+        sets.set(State::Failed("the CRD is missing".to_owned()));
+        others.set(State::Failed("the CRD is missing".to_owned()));
         assert_eq!(synced.verdict(), Err("the CRD is missing".to_owned()));
-        sets.listed();
-        others.listed();
-        pods.failed("the API server is away".to_owned());
+        sets.set(State::Listed);
+        others.set(State::Listed);
+        pods.set(State::Failed("the API server is away".to_owned()));
         assert_eq!(synced.verdict(), Ok(()), "the caches were complete once");
     }
 }

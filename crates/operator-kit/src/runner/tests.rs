@@ -5,7 +5,7 @@ use tokio::time::advance;
 use tokio_test::{assert_pending, assert_ready, task};
 
 use super::*;
-use crate::listwatch::synced::Listing;
+use crate::listwatch::synced::{Listing, State};
 use leadership::LeaderState;
 
 /// A controller that does nothing. The test plays its one watch.
@@ -84,7 +84,7 @@ async fn a_polled_worker_is_live_whatever_it_waits_for() {
     let (health, stop) = (context.health.clone(), context.stop.clone());
     let mut running = task::spawn(Box::pin(run(controller, context)));
     assert_live(&mut running, &health).await;
-    listing.listed();
+    listing.set(State::Listed);
     assert_live(&mut running, &health).await;
     leader_state.begin(None);
     assert_live(&mut running, &health).await;
@@ -103,7 +103,7 @@ async fn a_polled_worker_is_live_whatever_it_waits_for() {
 async fn a_leading_worker_is_live_only_while_it_is_polled() {
     let (controller, context, listing, mut leader_state) = idle();
     let health = context.health.clone();
-    listing.listed();
+    listing.set(State::Listed);
     leader_state.begin(None);
     let mut running = task::spawn(Box::pin(run(controller, context)));
     assert_live(&mut running, &health).await;
@@ -118,9 +118,9 @@ async fn a_controller_is_ready_when_its_caches_are() {
     let caches = || health.readiness().get("idle-caches").cloned().expect("its caches are checked");
     let _running = run(controller, context);
     assert_eq!(caches(), Err("waiting for the first list of things".to_owned()), "before the first poll");
-    listing.failed("the API server is away".to_owned());
+    listing.set(State::Failed("the API server is away".to_owned()));
     assert_eq!(caches(), Err("the API server is away".to_owned()));
-    listing.listed();
+    listing.set(State::Listed);
     assert_eq!(caches(), Ok(()), "it does not need to lead");
 }
 
@@ -128,7 +128,7 @@ async fn a_controller_is_ready_when_its_caches_are() {
 async fn reconciles_are_counted_by_outcome() {
     let (controller, context, listing, mut leader_state) = idle();
     let (metrics, stop) = (context.metrics.clone(), context.stop.clone());
-    listing.listed();
+    listing.set(State::Listed);
     leader_state.begin(None);
     let running = tokio::spawn(run(controller.clone(), context));
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -159,7 +159,7 @@ fn value(metrics: &Metrics, series: &str) -> f64 {
 async fn a_standby_queues_nothing_and_its_term_begins_with_the_known_keys() {
     let (controller, context, listing, mut leader_state) = idle();
     let metrics = context.metrics.clone();
-    listing.listed();
+    listing.set(State::Listed);
     let _running = tokio::spawn(run(controller.clone(), context));
     for name in ["known", "was-there"] {
         controller.queue.add(ObjectKey::new("default", name), "test");
@@ -176,7 +176,7 @@ async fn a_standby_queues_nothing_and_its_term_begins_with_the_known_keys() {
 async fn keys_that_are_due_while_all_workers_are_busy_count_as_depth() {
     let (controller, context, listing, mut leader_state) = idle();
     let metrics = context.metrics.clone();
-    listing.listed();
+    listing.set(State::Listed);
     leader_state.begin(None);
     let _running = tokio::spawn(run(controller.clone(), context));
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -193,7 +193,7 @@ async fn keys_that_are_due_while_all_workers_are_busy_count_as_depth() {
 async fn one_namespace_leaves_room_for_another() {
     let (controller, context, listing, mut leader_state) = idle();
     let metrics = context.metrics.clone();
-    listing.listed();
+    listing.set(State::Listed);
     leader_state.begin(None);
     let _running = tokio::spawn(run(controller.clone(), context));
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -228,7 +228,7 @@ fn the_next_step_determines_the_outcome() {
 async fn resyncs_of_objects_at_rest_are_jittered() {
     let (controller, context, listing, mut leader_state) = idle_in(leadership::env::testing::virtual_env_of(0.5));
     let metrics = context.metrics.clone();
-    listing.listed();
+    listing.set(State::Listed);
     leader_state.begin(None);
     let _running = tokio::spawn(run(controller.clone(), context));
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -245,7 +245,7 @@ async fn resyncs_of_objects_at_rest_are_jittered() {
 async fn shutdown_waits_for_running_reconciles_up_to_a_limit() {
     let (controller, context, listing, mut leader_state) = idle();
     let stop = context.stop.clone();
-    listing.listed();
+    listing.set(State::Listed);
     leader_state.begin(None);
     let running = tokio::spawn(run(controller.clone(), context));
     tokio::time::sleep(Duration::from_secs(1)).await;
