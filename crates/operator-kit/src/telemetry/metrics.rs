@@ -11,13 +11,13 @@ mod work;
 use std::{
     borrow::Cow,
     fmt,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use http::Method;
 use prometheus_client::{
-    encoding::{EncodeMetric, MetricEncoder, text},
-    metrics::{MetricType, counter::Counter, family::Family, gauge::ConstGauge},
+    encoding::text,
+    metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
 
@@ -39,7 +39,7 @@ impl Metrics {
     /// Metrics that are all 0. The clock of `env` measures durations.
     pub fn new(env: Env) -> Self {
         let (mut registry, requests) = (Registry::default(), Requests::default());
-        let work = Arc::new(Work { env, controllers: Mutex::default(), queues: Mutex::default() });
+        let work = Arc::new(Work { env, controllers: Mutex::default(), queues: Mutex::default(), leader: OnceLock::new() });
         registry.register_collector(Box::new(work.clone()));
         let help = "Number of HTTP requests, partitioned by status code, method, and host";
         registry.register("rest_client_requests", help, requests.sent.clone());
@@ -68,14 +68,9 @@ impl Metrics {
         self.requests.clone()
     }
 
-    /// Registers the gauge that shows whether this process holds the Lease of this name.
+    /// Adds the gauge that shows whether this process holds the Lease of this name.
     pub fn leader(&self, lease_name: &str, leadership: Leadership) {
-        let help = "Whether this process holds the Lease of this name: 1 if it leads, 0 if it stands by";
-        let label = (Cow::Borrowed("name"), Cow::Owned(lease_name.to_owned()));
-        self.register(|registry| {
-            let registry = registry.sub_registry_with_label(label);
-            registry.register("leader_election_master_status", help, Leads(leadership));
-        });
+        self.work.leader.get_or_init(|| (lease_name.to_owned(), leadership));
     }
 
     /// All metrics, as text in this format.
@@ -86,20 +81,6 @@ impl Metrics {
             Format::OpenMetrics => text,
             Format::Classic => format::classic(&text),
         })
-    }
-}
-
-/// A gauge that is 1 while this process leads. Each scrape asks.
-#[derive(Debug)]
-struct Leads(Leadership);
-
-impl EncodeMetric for Leads {
-    fn encode(&self, encoder: MetricEncoder<'_>) -> fmt::Result {
-        ConstGauge::new(i64::from(self.0.is_leader())).encode(encoder)
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Gauge
     }
 }
 

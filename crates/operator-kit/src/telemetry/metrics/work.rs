@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use jiff::{SignedDuration, Timestamp};
@@ -19,7 +19,7 @@ use prometheus_client::{
 };
 
 use crate::{lock, telemetry::spans::SpanRef};
-use leadership::env::Env;
+use leadership::{Leadership, env::Env};
 
 /// The upper bounds of the buckets for reconcile times, in seconds.
 const RECONCILE_SECONDS: [f64; 40] = [
@@ -48,12 +48,14 @@ impl Outcome {
     const ALL: [Outcome; 4] = [Outcome::SUCCESS, Outcome::ERROR, Outcome::REQUEUE, Outcome::REQUEUE_AFTER];
 }
 
-/// The metrics of all controllers and queues, by name.
+/// The metrics of all controllers and queues, by name, and of the election.
 #[derive(Debug)]
 pub(super) struct Work {
     pub env: Env,
     pub controllers: Mutex<BTreeMap<&'static str, ControllerMetrics>>,
     pub queues: Mutex<BTreeMap<&'static str, QueueMetrics>>,
+    /// The name of the Lease, and whether this process holds it.
+    pub leader: OnceLock<(String, Leadership)>,
 }
 
 impl Collector for Work {
@@ -70,7 +72,12 @@ impl Collector for Work {
                 metric.encode(encoder.encode_family(labels)?)?;
             }
         }
-        Ok(())
+        let Some((lease, leadership)) = self.leader.get() else { return Ok(()) };
+        let leads = ConstGauge::new(i64::from(leadership.is_leader()));
+        let help = "Whether this process holds the Lease of this name: 1 if it leads, 0 if it stands by.";
+        let mut encoder =
+            encoder.encode_descriptor("leader_election_master_status", help, None, leads.metric_type())?;
+        leads.encode(encoder.encode_family(&[("name", lease.as_str())])?)
     }
 }
 
