@@ -124,7 +124,7 @@ struct TallyController {
 
 impl TallyController {
     fn new(env: Env, clients: Clients, scopes: Vec<Scope>, metrics: &Metrics) -> Self {
-        let (queue, synced) = (Queue::new(env.clone(), metrics.queue("tally")), Synced::default());
+        let (queue, synced) = (Queue::new(env.clone(), metrics.controller("tally").queue), Synced::default());
         TallyController { env, clients, scopes, cache: Mutex::default(), queue, synced }
     }
 

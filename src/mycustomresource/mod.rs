@@ -80,7 +80,7 @@ pub struct MyCustomResourceController {
 impl MyCustomResourceController {
     /// A controller with empty caches.
     pub fn new(env: Env, clients: Clients, scopes: Vec<Scope>, metrics: &Metrics) -> Self {
-        let (queue, synced) = (Queue::new(env.clone(), metrics.queue(NAME)), Synced::default());
+        let (queue, synced) = (Queue::new(env.clone(), metrics.controller(NAME).queue), Synced::default());
         let index = Mutex::new(Index::new(&scopes));
         MyCustomResourceController { env, clients, scopes, index, needs_pods: CancellationToken::new(), queue, synced }
     }

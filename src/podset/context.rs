@@ -81,7 +81,7 @@ impl Context {
     pub fn new(parts: Parts) -> Self {
         let Parts { env, clients, rules, scopes, default_image, instance, metrics, installation, stop } = parts;
         Context {
-            queue: Queue::new(env.clone(), metrics.queue(NAME)),
+            queue: Queue::new(env.clone(), metrics.controller(NAME).queue),
             recorder: Recorder::new(env.clone(), clients.write.clone(), instance),
             others: Others::new(installation, &metrics),
             observed: Arc::new(Mutex::new(Caches::new(rules.cache))),

@@ -18,7 +18,6 @@ pub fn exposes(format: Format) -> String {
     Others::new("here".to_owned(), &metrics);
     for name in ["podset", "mycustomresource"] {
         metrics.controller(name).reconciling().ended(Outcome::SUCCESS, None);
-        metrics.queue(name);
     }
     metrics.text(format).expect("the metrics are text")
 }

@@ -13,7 +13,7 @@ fn key(name: &str) -> ObjectKey {
 /// A queue that is not open yet.
 fn closed() -> (Queue, Metrics) {
     let metrics = Metrics::new(virtual_env());
-    (Queue::new(virtual_env(), metrics.queue("test")), metrics)
+    (Queue::new(virtual_env(), metrics.controller("test").queue), metrics)
 }
 
 fn queue() -> (Queue, Metrics) {

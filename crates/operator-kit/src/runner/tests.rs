@@ -56,7 +56,7 @@ fn idle_in(env: Env) -> (Arc<Idle>, Context, Listing, LeaderState) {
     let metrics = Metrics::new(env.clone());
     let synced = Synced::default();
     let listing = synced.watch("things", &None);
-    let queue = Queue::new(env.clone(), metrics.queue("idle"));
+    let queue = Queue::new(env.clone(), metrics.controller("idle").queue);
     let leader_state = LeaderState::vacant(env.clone());
     let leadership = leader_state.leadership();
     let health = Health::new(env.clone());

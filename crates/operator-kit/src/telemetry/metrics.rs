@@ -39,7 +39,7 @@ impl Metrics {
     /// Metrics that are all 0. The clock of `env` measures durations.
     pub fn new(env: Env) -> Self {
         let (mut registry, requests) = (Registry::default(), Requests::default());
-        let work = Arc::new(Work { env, controllers: Mutex::default(), queues: Mutex::default(), leader: OnceLock::new() });
+        let work = Arc::new(Work { env, controllers: Mutex::default(), leader: OnceLock::new() });
         registry.register_collector(Box::new(work.clone()));
         let help = "Number of HTTP requests, partitioned by status code, method, and host";
         registry.register("rest_client_requests", help, requests.sent.clone());
@@ -52,15 +52,10 @@ impl Metrics {
         register(&mut lock(&self.registry))
     }
 
-    /// Metrics of a controller; its series start at 0.
+    /// Metrics of a controller and its queue; their series start at 0.
     pub fn controller(&self, name: &'static str) -> ControllerMetrics {
         let new = || ControllerMetrics::new(self.work.env.clone());
         lock(&self.work.controllers).entry(name).or_insert_with(new).clone()
-    }
-
-    /// Metrics of a controller's queue; its series start at 0.
-    pub fn queue(&self, name: &'static str) -> QueueMetrics {
-        lock(&self.work.queues).entry(name).or_insert_with(QueueMetrics::new).clone()
     }
 
     /// The count of requests to the API server.

@@ -13,7 +13,6 @@ fn idle() -> Metrics {
     let env = leadership::env::testing::virtual_env();
     let metrics = Metrics::new(env.clone());
     metrics.controller("podset");
-    metrics.queue("podset");
     metrics.leader("podset-operator", LeaderState::vacant(env).leadership());
     metrics.requests().expect_host("10.0.0.1:443");
     metrics
@@ -156,7 +155,7 @@ async fn reconciles_are_timed_and_counted_by_how_they_end() {
 fn unfinished_work_is_shown() {
     let env = leadership::env::testing::virtual_env();
     let metrics = Metrics::new(env.clone());
-    let queue = metrics.queue("podset");
+    let queue = metrics.controller("podset").queue;
     let work = |name: &str| format!(r#"workqueue_{name}_seconds{{name="podset",controller="podset"}}"#);
     let (hour, now) = (SignedDuration::from_hours(1), env.now());
     for ago in [hour, hour, hour * 2] {

@@ -48,22 +48,19 @@ impl Outcome {
     const ALL: [Outcome; 4] = [Outcome::SUCCESS, Outcome::ERROR, Outcome::REQUEUE, Outcome::REQUEUE_AFTER];
 }
 
-/// The metrics of all controllers and queues, by name, and of the election.
+/// The metrics of all controllers, by name, and of the election.
 #[derive(Debug)]
 pub(super) struct Work {
     pub env: Env,
     pub controllers: Mutex<BTreeMap<&'static str, ControllerMetrics>>,
-    pub queues: Mutex<BTreeMap<&'static str, QueueMetrics>>,
     /// The name of the Lease, and whether this process holds it.
     pub leader: OnceLock<(String, Leadership)>,
 }
 
 impl Collector for Work {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (controllers, queues, now) = (lock(&self.controllers), lock(&self.queues), self.env.now());
-        let controllers = controllers.iter().flat_map(|(name, metrics)| metrics.series(name));
-        let queues = queues.iter().flat_map(|(name, metrics)| metrics.series(name, now));
-        let mut all: Vec<Series> = controllers.chain(queues).collect();
+        let controllers = lock(&self.controllers);
+        let mut all: Vec<Series> = controllers.iter().flat_map(|(name, metrics)| metrics.series(name)).collect();
         all.sort_by_key(|series| series.name);
         for family in all.chunk_by(|one, next| one.name == next.name) {
             let Series { name, help, metric, .. } = &family[0];
@@ -107,17 +104,20 @@ pub struct ControllerMetrics {
     time: HistogramWithExemplars<[(&'static str, String); 1]>,
     max_concurrent: Gauge,
     active: Gauge,
+    /// Those of its queue.
+    pub queue: QueueMetrics,
 }
 
 impl ControllerMetrics {
     pub(super) fn new(env: Env) -> Self {
         let time = HistogramWithExemplars::new(RECONCILE_SECONDS.into_iter());
         let (max_concurrent, active) = (Gauge::default(), Gauge::default());
-        ControllerMetrics { env, total: Default::default(), time, max_concurrent, active }
+        let queue = QueueMetrics::new();
+        ControllerMetrics { env, total: Default::default(), time, max_concurrent, active, queue }
     }
 
-    fn series(&self, controller: &'static str) -> Vec<Series> {
-        let controller = ("controller", controller);
+    fn series(&self, name: &'static str) -> Vec<Series> {
+        let controller = ("controller", name);
         let help = "Length of time per reconciliation per controller.";
         let mut all =
             vec![Series::new("controller_runtime_reconcile_time_seconds", help, &[controller], self.time.clone())];
@@ -135,6 +135,7 @@ impl ControllerMetrics {
                 all.push(Series::new("controller_runtime_reconcile_errors", help, &[controller], total.clone()));
             }
         }
+        all.extend(self.queue.series(name, self.env.now()));
         all
     }
 
@@ -188,7 +189,7 @@ pub struct QueueMetrics {
 }
 
 impl QueueMetrics {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         // From 10 ns to 1000 s.
         let times = || Histogram::new(exponential_buckets(10e-9, 10.0, 12));
         QueueMetrics {
