@@ -16,10 +16,8 @@ pub enum Proof {
     Done,
     /// The write was rejected for certain.
     Rejected(Box<Status>),
-    /// The API server returned an error, and the write may or may not take effect.
-    Unclear(Box<Status>),
-    /// The answer is no Status about the request, and the write may or may not take effect.
-    Unknown,
+    /// The write may or may not take effect: the API server returned an error, or the answer (`None`) is no Status about the request.
+    Unclear(Option<Box<Status>>),
 }
 
 impl Proof {
@@ -31,14 +29,13 @@ impl Proof {
         let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.code == code.as_u16());
         match status {
             Some(status) if is_rejection(&status) => Proof::Rejected(Box::new(status)),
-            Some(status) => Proof::Unclear(Box::new(status)),
-            None => Proof::Unknown,
+            status => Proof::Unclear(status.map(Box::new)),
         }
     }
 
     /// Whether the write may take effect later.
     pub fn may_land(&self) -> bool {
-        matches!(self, Proof::Unclear(_) | Proof::Unknown)
+        matches!(self, Proof::Unclear(_))
     }
 }
 
@@ -61,8 +58,8 @@ mod tests {
         match Proof::of(StatusCode::from_u16(code).unwrap(), body) {
             Proof::Done => "done",
             Proof::Rejected(_) => "rejected",
-            Proof::Unclear(_) => "unclear",
-            Proof::Unknown => "unknown",
+            Proof::Unclear(Some(_)) => "unclear",
+            Proof::Unclear(None) => "unknown",
         }
     }
 

@@ -57,8 +57,8 @@ impl From<Response<Bytes>> for Answer {
         match Proof::of(code, response.body()) {
             Proof::Done => Answer::Done(response.into_body()),
             Proof::Rejected(status) => Answer::Rejected(status),
-            Proof::Unclear(status) => Answer::Failed { error: in_words(&status), may_land: true },
-            Proof::Unknown => Answer::Failed { error: format!("{code} without a reason"), may_land: true },
+            Proof::Unclear(Some(status)) => Answer::Failed { error: in_words(&status), may_land: true },
+            Proof::Unclear(None) => Answer::Failed { error: format!("{code} without a reason"), may_land: true },
         }
     }
 }
