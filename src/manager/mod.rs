@@ -216,7 +216,7 @@ impl Manager {
     }
 
     async fn ended(mut self, health: &Health, traces: Option<Traces>) -> u8 {
-        let last_traces = OptionFuture::from(traces.map(Traces::end));
+        let last_traces = OptionFuture::from(traces.map(telemetry::traces::end));
         let ended = tokio::select! {
             biased;
             ended = self.tasks.ended() => ended,

@@ -40,9 +40,9 @@ pub fn start(
     // start they name variables with a wrong value.
     let (_, filter) = Level::new(&Directives(format!("opentelemetry=warn,{}", logging.level.0)));
     let early_log = subscriber(logs::layer(logging, &resource), filter, None);
-    let start_traces = || Traces::start(variable, &resource, runtime);
+    let start_traces = || traces::start(variable, &resource, runtime);
     let traces = tracing::subscriber::with_default(early_log, start_traces);
-    let tracer = traces.as_ref().map(|traces| traces.provider.tracer(name));
+    let tracer = traces.as_ref().map(|traces| traces.tracer(name));
     let (level, filter) = Level::new(&logging.level);
     subscriber(logs::layer(logging, &resource), filter, tracer).try_init()?;
     Ok((level, traces))
