@@ -14,9 +14,8 @@ use tokio_rustls::rustls::{
 };
 use tokio_util::sync::CancellationToken;
 use tower::BoxError;
-use tracing::warn;
 
-use crate::log_once::LogOnce;
+use crate::log_once::{LogOnce, warn_once};
 
 /// How often the files are read. A kubelet updates a mounted Secret about once a minute.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
@@ -80,8 +79,7 @@ pub async fn keep_fresh(folder: PathBuf, current: watch::Sender<Arc<ServerConfig
                 logged.forget();
                 current.send_replace(config);
             }
-            Err(error) if logged.note(&error) => warn!("{error}; keeping the former certificate"),
-            Err(_) => {}
+            Err(error) => warn_once!(logged.note(&error), "{error}; keeping the former certificate"),
         }
     }
 }
