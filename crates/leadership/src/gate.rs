@@ -41,12 +41,13 @@ impl Gate {
         Gate { state: Arc::new(Mutex::new(State::Connecting)), may_leave }
     }
 
-    /// A request with this permit is about to be sent.
+    /// Opens the gate for one request with this permit.
     pub fn open(&self, permit: WritePermit) {
         *lock(&self.state) = State::Open(permit);
     }
 
-    /// The connection is set up, or the answer has begun.
+    /// Shuts the gate: until the next `open`, every write fails and so breaks the connection. Called when the connection is set up, and
+    /// when an answer has begun.
     pub fn shut(&self) {
         *lock(&self.state) = State::Shut;
     }

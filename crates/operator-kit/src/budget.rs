@@ -26,7 +26,8 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Reads a body to its end, or until it exceeds `limit` bytes. A large body waits for the budget. Drop the permit after the bytes.
+    /// Reads a body to its end, or until it exceeds `limit` bytes. If more than `limit` bytes are returned, the body may be incomplete. A
+    /// large body waits for the budget. Keep the permit as long as the bytes: it stands for their memory.
     ///
     /// # Errors
     ///
@@ -43,7 +44,7 @@ impl Budget {
             if permit.is_none() && bytes.len() + data.len() > SMALL {
                 // The semaphore is never closed.
                 permit = self.0.clone().acquire_owned().await.ok();
-                // Reserve all of it: a growing buffer would be copied, with both copies in memory.
+                // Reserve the permit's share at once: a growing buffer would be copied, with both copies in memory.
                 bytes.reserve(LARGE);
             }
             bytes.extend_from_slice(&data);

@@ -4,13 +4,13 @@
 //! queue, calls `reconcile` only while this process leads, and exposes probes, metrics, logs and traces.
 //!
 //! **What it may do.** It talks to the API server: reads at any time, writes only through [`client::Writer`], which asks [`leadership`]
-//! before each request. Only the reviews of tokens need no leadership. It knows no custom resource.
+//! before each request. Only TokenReviews and SubjectAccessReviews need no leadership. It knows no custom resource.
 //!
 //! **Where to start.** [`runner`] shows the life of a controller. `examples/tally.rs` of the operator is a small one.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`runner`], [`queue`], [`fair`] | when which object is reconciled; no namespace takes all workers |
+//! | [`runner`], [`queue`], [`fair`] | the order of reconciles, shared fairly between namespaces |
 //! | [`listwatch`], [`meta`], [`object_key`], [`interner`] | lists and watches, and what caches need: metadata, keys, shared texts |
 //! | [`client`], [`requests`] | the clients for reads and for writes, and the requests |
 //! | [`statuses`], [`failures`], [`token_bucket`], [`pace`] | status by server-side apply, backoff, pacing |

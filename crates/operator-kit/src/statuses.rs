@@ -62,7 +62,7 @@ pub fn stored<S: DeserializeOwned + Default>(mut status: Value) -> S {
 /// The result of a write of a status.
 #[derive(Debug)]
 pub enum Applied<W> {
-    /// It is stored; the object with it.
+    /// The status was written. Contains the object as the API server returned it.
     Written(W),
     /// The object has changed in the meantime; its current state, or `None` if it is gone.
     Outdated(Option<W>),

@@ -37,7 +37,7 @@ struct Set {
 pub struct Check<'a> {
     uid: &'a str,
     set: &'a Set,
-    /// The pods that count, by UID: their names.
+    /// The names of the pods that count, by UID.
     pub counted: BTreeMap<&'a str, &'a str>,
     /// How many pods may count; `None` if that is unknown, because not all generations of the set were seen.
     pub allowed: Option<usize>,

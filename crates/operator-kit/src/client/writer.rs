@@ -63,7 +63,7 @@ impl From<Response<Bytes>> for Answer {
     }
 }
 
-/// Sends all writes of the controllers. Only the Lease and the reviews of tokens are sent without it.
+/// Sends all writes of the controllers. Only the Lease, TokenReviews and SubjectAccessReviews are sent without it.
 #[derive(Clone)]
 pub struct Writer {
     client: Client,

@@ -239,7 +239,7 @@ fn is_disconnected(error: &ReadError) -> bool {
 struct WatchBackoff {
     wait: Option<SignedDuration>,
     logged: LogOnce,
-    /// Whether a watch has been gone since the last success.
+    /// Whether a watch has ended with an error after which a new list is needed, since the last success.
     is_gone: bool,
     /// Whether the last watch was silent.
     is_silent: bool,

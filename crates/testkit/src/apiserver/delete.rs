@@ -43,7 +43,8 @@ impl State {
         Ok((*last).clone())
     }
 
-    /// Deletes an object as for a client that sends these DeleteOptions. Returns its last or its new state.
+    /// Deletes an object like a request with these DeleteOptions. Returns its last state if it was removed at once, otherwise its new
+    /// state.
     pub(super) fn delete_object(&mut self, stored: &Arc<Value>, options: &Value, by: &str) -> Stored {
         let kind = Kind::of(stored);
         check(options, stored)?;

@@ -35,7 +35,7 @@ pub enum Fault {
     HoldAnswer,
 }
 
-/// A rule for requests. The first rule in force that chooses a request hits it.
+/// A fault for matching requests. The first rule that matches a request, and is not used up, applies.
 pub struct Rule {
     pub requests: Requests,
     pub fault: Fault,
@@ -68,7 +68,7 @@ impl Coverage {
         }
     }
 
-    /// Notes that the current action places a fault, and returns it. The action counts once the fault hits something.
+    /// Notes that the current action places a fault, and returns the action. It counts once the fault hits something.
     pub fn place_fault(&mut self) -> &'static str {
         self.has_placed_fault = true;
         self.action
@@ -106,9 +106,9 @@ pub enum WatchMode {
 /// Selects watches: all, or those of one client or of one resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchScope {
-    /// Client; none for all.
+    /// The client; `None`: all clients.
     pub instance: Option<String>,
-    /// Plural name of the resource; none for all.
+    /// The plural name of the resource; `None`: all resources.
     pub plural: Option<String>,
 }
 

@@ -206,7 +206,7 @@ impl QueueMetrics {
         let [queue, controller] = [("name", name), ("controller", name)];
         let labels = [queue, controller];
         let help = "Current depth of workqueue by workqueue and priority.";
-        // The queue has no priorities. controller-runtime has this label.
+        // controller-runtime's metric has this label. The depth is not split by lane, so its value is always 0.
         let with_priority = [queue, controller, ("priority", "0")];
         let mut all = vec![Series::new("workqueue_depth", help, &with_priority, self.depth.clone())];
         let help = "Total number of adds handled by workqueue.";
