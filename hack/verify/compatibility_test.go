@@ -94,12 +94,12 @@ func TestCRDsOnlyGrow(t *testing.T) {
 func TestWrongSpecsAreRejected(t *testing.T) {
 	podsets := schemaOf(t, "config/crd/bases", "app.example.com/v1alpha1")
 	for spec, says := range map[string]string{
-		`{"template": {"metadata": {"labels": {"controller-revision-hash": "x"}}}}`: "the label controller-revision-hash belongs to the set",
-		`{"updateStrategy": {"rollingUpdate": {"maxUnavailable": 0}}}`:              "maxUnavailable must be a number from 1",
-		`{"updateStrategy": {"rollingUpdate": {"maxUnavailable": "0%"}}}`:           "maxUnavailable must be a number from 1",
-		`{"updateStrategy": {"rollingUpdate": {"maxUnavailable": "101%"}}}`:         "maxUnavailable must be a number from 1",
-		`{"updateStrategy": {"rollingUpdate": {"partition": -1}}}`:                  "partition must be a number from 0",
-		`{"updateStrategy": {"rollingUpdate": {"partition": "101%"}}}`:              "partition must be a number from 0",
+		`{"template": {"metadata": {"labels": {"controller-revision-hash": "x"}}}}`: "the operator sets the label controller-revision-hash",
+		`{"updateStrategy": {"rollingUpdate": {"maxUnavailable": 0}}}`:              "maxUnavailable must be a number of at least 1",
+		`{"updateStrategy": {"rollingUpdate": {"maxUnavailable": "0%"}}}`:           "maxUnavailable must be a number of at least 1",
+		`{"updateStrategy": {"rollingUpdate": {"maxUnavailable": "101%"}}}`:         "maxUnavailable must be a number of at least 1",
+		`{"updateStrategy": {"rollingUpdate": {"partition": -1}}}`:                  "partition must be a number of at least 0",
+		`{"updateStrategy": {"rollingUpdate": {"partition": "101%"}}}`:              "partition must be a number of at least 0",
 		`{"minReadySeconds": 600, "progressDeadlineSeconds": 600}`:                  "progressDeadlineSeconds",
 	} {
 		set := object{}

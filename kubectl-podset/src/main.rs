@@ -89,7 +89,7 @@ enum Rollout {
     /// Replace all pods of a PodSet according to its update strategy.
     #[command(after_help = "Example: kubectl podset rollout restart podset --selector=team=a")]
     Restart(Change),
-    /// Pause the rollout: no pod is replaced because of its template until it is resumed.
+    /// Pause the rollout: until you resume it, no pod is replaced because of its template.
     Pause(Change),
     /// Resume a paused rollout.
     Resume(Change),

@@ -181,7 +181,7 @@ fn unready(pod: &Pod, min_ready: u32, now: Timestamp) -> Option<String> {
     if let Some(ready) = condition("Ready").filter(|ready| ready.status == "True") {
         let at = ready.last_transition_time.as_ref()?.0;
         let is_early = now.duration_since(at).as_secs() < i64::from(min_ready);
-        return is_early.then(|| format!("has been ready for {} of {min_ready}s", since(at, now)));
+        return is_early.then(|| format!("has been ready for {}; spec.minReadySeconds is {min_ready}", since(at, now)));
     }
     if let Some(unscheduled) = unscheduled(status) {
         let message = unscheduled.message.as_deref().unwrap_or("no reason is given");
@@ -300,7 +300,7 @@ fn advice(seen: &Seen, status: &Status) -> Option<String> {
             format!("add nodes, or change what spec.template requests or selects{undo}")
         }
         _ if is_late && message.contains("the rollout is on hold: ") => {
-            "the message says why the rollout is on hold".to_owned()
+            "fix what puts the rollout on hold; the message above names it".to_owned()
         }
         _ if is_late => format!("fix spec.template{undo}"),
         _ if status.updated_replicas >= status.available_replicas => return None,
@@ -345,7 +345,7 @@ mod tests {
     /// A pod, and what is said about it.
     const PODS: &str = r#"
 {"status":{"conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:59:50Z"}]}}
-web-1 (former template) on n has been ready for 10s of 30s
+web-1 (former template) on n has been ready for 10s; spec.minReadySeconds is 30
 
 {"status":{"conditions":[{"type":"PodScheduled","status":"False","message":"0/3 nodes"}]}}
 web-1 (former template) on n cannot be scheduled: 0/3 nodes
@@ -507,7 +507,7 @@ web is ready and up to date (AllPodsReady): 2 of 2
         assert_eq!(late("{}", "", &overdue), format!("fix spec.template, {FORMER}"));
         assert_eq!(late(waits, "", &overdue), WAIT);
         let on_hold = late("{}", "0 of 2; the rollout is on hold: no", &json!({ "metadata": {} }));
-        assert_eq!(on_hold, "the message says why the rollout is on hold");
+        assert_eq!(on_hold, "fix what puts the rollout on hold; the message above names it");
         let gated = json!([{ "type": "PodScheduled", "status": "False", "reason": "SchedulingGated" }]);
         let spec = json!({ "containers": [], "schedulingGates": [{ "name": "a/b" }, { "name": "c" }] });
         let gated = json!({ "metadata": {}, "spec": spec, "status": { "conditions": gated } });

@@ -190,7 +190,8 @@ pub struct PodSetStatus {
     pub available_replicas: i32,
     /// Pods in availableReplicas whose condition Ready is True.
     pub ready_replicas: i32,
-    /// Pods of this set that are being deleted and have not finished. With TerminationStarted, the number may be too high until it is 0.
+    /// Pods of this set that are being deleted and have not finished. With TerminationStarted, a smaller number is written with the next
+    /// other change of the status, or when it becomes 0.
     pub terminating_replicas: i32,
     /// Pods in availableReplicas that have the template of the spec.
     pub updated_replicas: i32,
@@ -219,8 +220,8 @@ pub struct PodSetStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub selector: Option<String>,
-    /// Ready is always present. Reconciling, Stalled and ReplicaFailure are present while they are True, and False with the reason Over
-    /// if another client also wrote them.
+    /// Ready is always present. Reconciling, Stalled and ReplicaFailure are present only while they are True. If another client also wrote
+    /// one, it stays as False with the reason Over.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The installation that wrote this status: namespace and name of its Lease, or the identity of a process without leader election.
@@ -244,14 +245,14 @@ fn default_history() -> u32 {
 fn max_unavailable(_: &mut schemars::SchemaGenerator) -> Schema {
     int_or_percent(
         "type(self) == int ? self >= 1 && self <= 2147483647 : self.matches('^([1-9][0-9]?|100)%$')",
-        "maxUnavailable must be a number from 1 or a percentage from 1% to 100%: with 0, no pod could be updated",
+        "maxUnavailable must be a number of at least 1, or a percentage from 1% to 100%: with 0, no pod could be updated",
     )
 }
 
 fn partition(_: &mut schemars::SchemaGenerator) -> Schema {
     int_or_percent(
         "type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^([1-9]?[0-9]|100)%$')",
-        "partition must be a number from 0 or a percentage from 0% to 100%",
+        "partition must be a number of at least 0, or a percentage from 0% to 100%",
     )
 }
 
@@ -324,6 +325,6 @@ fn label_rule(label: &str, value: Option<(&str, &str)>) -> Rule {
     ))
     .field_path(".spec.template.metadata.labels")
     .message(Message::Message(format!(
-        "the label {label} belongs to the set: leave it out of spec.template.metadata.labels{or_remedy}"
+        "the operator sets the label {label} on the pods: leave it out of spec.template.metadata.labels{or_remedy}"
     )))
 }

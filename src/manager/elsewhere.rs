@@ -74,10 +74,10 @@ impl Search {
             let wait = match leases.map(|leases| self.judge(&mut seen, leases, now)) {
                 Ok(Verdict::Alone) => return None,
                 Ok(Verdict::Live(other)) => return Some(other),
-                Ok(Verdict::Unclear(other)) => {
+                Ok(Verdict::Unclear(Elsewhere { namespace, name, holder })) => {
                     if !std::mem::replace(&mut is_logged, true) {
                         info!(
-                            "found a Lease of the same name: {other}, or used it before; waiting to see whether it is renewed; set {FLAG} to skip this check"
+                            "found the Lease {namespace}/{name} (holder {holder}), which another installation may use; waiting to see whether it is renewed; set {FLAG} to skip this check"
                         );
                     }
                     PERIOD
@@ -124,7 +124,7 @@ impl Search {
             }
             let held_by = spec.holder_identity.clone().filter(|holder| !holder.is_empty());
             let is_released = held_by.is_none();
-            let holder = held_by.unwrap_or_else(|| "nobody".to_owned());
+            let holder = held_by.unwrap_or_else(|| "none".to_owned());
             let patience = self.patience(&spec);
             let other = Elsewhere { namespace: namespace.clone(), name: self.name.clone(), holder };
             let (first, since) = seen.entry(namespace).or_insert_with(|| (spec.clone(), now));

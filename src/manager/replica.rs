@@ -110,7 +110,9 @@ async fn look_for_others(search: Search, stop: CancellationToken, is_alone: Canc
     match (stop.run_until_cancelled(search.run()).await, home) {
         (Some(Some(other)), Some(home)) => return Err(Failure::Beside { other, home }),
         (Some(Some(other)), None) => {
-            warn!("{other}, so two installations write: this process runs without leader election")
+            warn!(
+                "{other}, and this process runs without leader election, so both may write the same PodSets: stop one of them"
+            )
         }
         (Some(None), _) => is_alone.cancel(),
         (None, _) => {}

@@ -47,7 +47,7 @@ impl Others {
             warn!(
                 other = &*writer,
                 this = &*self.installation,
-                "another installation writes the same PodSets, which may get too many pods: uninstall one, or let each watch other namespaces"
+                "another installation writes the same PodSets, so they may get too many pods: uninstall one of the installations, or give them different namespaces with --watch-namespace"
             );
         }
     }

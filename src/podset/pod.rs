@@ -117,7 +117,7 @@ pub fn difference(pod: &Pod, name: &str, set: &Uid, revision: Revision) -> Optio
     } else {
         return None;
     };
-    Some(format!("an admission webhook or policy changes created pods: {difference}"))
+    Some(format!("an admission webhook or policy changed the pod while it was created: {difference}"))
 }
 
 #[cfg(test)]

@@ -261,7 +261,7 @@ impl Election {
             return Err(Lost::Taken(match observation.holder() {
                 _ if observation.is_absent() => "the Lease was deleted".to_owned(),
                 holder if holder == self.candidate().identity => "the Lease was recreated".to_owned(),
-                holder => format!("{holder} holds it"),
+                holder => format!("its holder is now {holder}"),
             }));
         }
         Ok(())
@@ -281,7 +281,7 @@ impl Election {
                     Ok(Some(_)) => return info!("released the lease"),
                     Ok(None) => {
                         return warn!(
-                            "this process no longer holds the lease: it was released, or another process took it"
+                            "this process no longer holds the lease: it was released, deleted, or taken by another process"
                         );
                     }
                     Err(OperationError::WentBack(went_back)) => return warn!("not releasing the lease: {went_back}"),

@@ -145,8 +145,8 @@ impl Observation {
     pub fn holder(&self) -> String {
         match &self.latest {
             None => UNSEEN.to_owned(),
-            Some((None, _)) => "nobody: there is no Lease".to_owned(),
-            Some((Some(lease), _)) => holder(lease).unwrap_or("nobody").to_owned(),
+            Some((None, _)) => "none (there is no Lease)".to_owned(),
+            Some((Some(lease), _)) => holder(lease).unwrap_or("none").to_owned(),
         }
     }
 

@@ -44,7 +44,7 @@ pub enum TimingError {
     #[error("the retry period must be longer than 0: give at least 1s")]
     NoPause,
     /// A Lease has whole seconds.
-    #[error("{0:?} is not a number of whole seconds below 2^31: give one")]
+    #[error("{0:?} is not valid: give whole seconds, at most 2147483647")]
     NotSeconds(Duration),
 }
 
@@ -129,7 +129,7 @@ mod tests {
             (15, 6, 5, ["the renew deadline (6s)", "the retry period (5s)"]),
             (15, 1, 1, ["the renew deadline (1s)", "the retry period (1s)"]),
             (15, 10, 0, ["the retry period", "at least 1s"]),
-            (1 << 40, 10, 2, ["1099511627776s", "below 2^31"]),
+            (1 << 40, 10, 2, ["1099511627776s", "at most 2147483647"]),
         ] {
             let sentence = timing(lease, deadline, period).unwrap_err();
             assert!(named.iter().all(|name| sentence.contains(name)), "{sentence}");

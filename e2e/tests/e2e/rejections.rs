@@ -24,7 +24,7 @@ async fn of_a_podset(t: Arc<Scene>) -> Result<()> {
     accepted(&t, &podset(&"a".repeat(63), json!({}))).await?;
     for (label, value) in [("app", "other"), ("version", "v2"), ("app.kubernetes.io/managed-by", "Helm")] {
         let other = podset("web", json!({"template": {"metadata": {"labels": {label: value}}}}));
-        rejected(&t, &other, &format!("the label {label} belongs to the set")).await?;
+        rejected(&t, &other, &format!("the operator sets the label {label} on the pods")).await?;
     }
     let same = json!({"app": "web", "version": "v0.1", "app.kubernetes.io/managed-by": "podset-operator", "tier": "x"});
     accepted(&t, &podset("web", json!({"template": {"metadata": {"labels": same}}}))).await?;

@@ -509,7 +509,9 @@ async fn a_missing_revision_label_does_not_create_pods_endlessly() {
     });
     // The dry run shows the missing label.
     changed_to(&server, "b", 120, "a a a").await;
-    assert!(condition(&server, "Ready").contains("an admission webhook or policy changes created pods"));
+    assert!(
+        condition(&server, "Ready").contains("an admission webhook or policy changed the pod while it was created")
+    );
     server.lift_webhook();
     rolled_out(&server, "b", 3).await;
 }

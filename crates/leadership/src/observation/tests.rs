@@ -124,7 +124,7 @@ fn an_older_read_does_not_bring_back_a_deleted_lease() {
     let mut story = Story::begin();
     story.watched(held(9, "a", 15)).after(1).absent(11);
     story.observation.read(Some(held(9, "a", 15)), 9, story.now).unwrap();
-    assert_eq!(story.observation.holder(), "nobody: there is no Lease");
+    assert_eq!(story.observation.holder(), "none (there is no Lease)");
 }
 
 #[test]

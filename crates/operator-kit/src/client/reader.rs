@@ -63,7 +63,7 @@ pub fn response_error(code: StatusCode, body: &[u8]) -> kube::Error {
         let text = String::from_utf8_lossy(body);
         let words: Vec<&str> = text.split_whitespace().collect();
         let message = words.join(" ").chars().take(SHOWN_CHARACTERS).collect::<String>();
-        Status::failure(if message.is_empty() { "without a reason" } else { &message }, &code.to_string())
+        Status::failure(if message.is_empty() { "the response has no message" } else { &message }, &code.to_string())
     };
     kube::Error::Api(status(body).unwrap_or_else(without_status).with_code(code.as_u16()).boxed())
 }

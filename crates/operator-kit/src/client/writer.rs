@@ -58,7 +58,7 @@ impl From<Response<Bytes>> for Answer {
             Proof::Done => Answer::Done(response.into_body()),
             Proof::Rejected(status) => Answer::Rejected(status),
             Proof::Unclear(Some(status)) => Answer::Failed { error: in_words(&status), may_land: true },
-            Proof::Unclear(None) => Answer::Failed { error: format!("{code} without a reason"), may_land: true },
+            Proof::Unclear(None) => Answer::Failed { error: format!("{code} without a Status"), may_land: true },
         }
     }
 }

@@ -220,8 +220,8 @@ mod tests {
             (429, &["Too many requests, please ", "try again later.\n"], "Too many requests, please try again later."),
             (502, &["<html>\n  <h1>Bad Gateway</h1>\n</html>\n"], "<html> <h1>Bad Gateway</h1> </html>"),
             (503, &[r#"{"message":"overloaded"}"#], r#"{"message":"overloaded"}"#),
-            (503, &["upstream ", "broken"], "without a reason"),
-            (504, &[], "without a reason"),
+            (503, &["upstream ", "broken"], "the response has no message"),
+            (504, &[], "the response has no message"),
         ];
         for (code, pieces, message) in cases {
             let status = rejected(code, pieces).await;

@@ -22,8 +22,8 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 /// The traces of this process.
 pub type Traces = SdkTracerProvider;
 
-/// Starts sending traces if the `OTEL_*` environment variables ask for it. `runtime` drives the connections. Logs a warning if a variable or
-/// the exporter cannot be used.
+/// Starts sending traces if the `OTEL_*` environment variables ask for it. `runtime` drives the connections. Logs a warning if a variable
+/// or the exporter cannot be used.
 pub(super) fn start(
     variable: impl Fn(&str) -> Option<String>,
     resource: &Resource,
