@@ -89,7 +89,7 @@ pub struct FailedPreparation {
 impl Preparation {
     /// Whether the template of the spec is stored. The default pod needs no storing.
     pub fn is_stored(&self, set: &Set) -> bool {
-        !set.is_templated() || self.stored == set.revision()
+        set.revision() == Some(Revision::of(None, 0)) || self.stored == set.revision()
     }
 
     /// Whether the template of the spec is new to this process, or could not be stored.

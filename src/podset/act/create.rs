@@ -46,9 +46,9 @@ fn at_once(bytes: usize) -> usize {
 /// How many bytes a plan needs if the template must be read first: the template, and one copy for each create in flight. `None`: the
 /// template is in memory, or no pod is created and no template is prepared.
 pub fn bytes_to_read(set: &Set, plan: &Plan) -> Option<usize> {
-    let bytes = set.template_bytes();
+    let Ok(Wanted { template: PodsLike::Large(bytes), .. }) = set.wanted else { return None };
     let pods = plan.create.len().max(usize::from(plan.prepare.is_some()));
-    (set.is_trimmed() && pods > 0).then(|| bytes * (1 + at_once(bytes).min(pods)))
+    (pods > 0).then(|| bytes * (1 + at_once(bytes).min(pods)))
 }
 
 /// The template of pods to create.

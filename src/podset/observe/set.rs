@@ -192,20 +192,6 @@ impl Set {
         self
     }
 
-    /// The approximate size of its template, in bytes.
-    pub fn template_bytes(&self) -> usize {
-        match self.wanted.as_ref().map(|wanted| &wanted.template) {
-            Ok(PodsLike::Template(Some(template))) => template.bytes(),
-            Ok(PodsLike::Large(bytes)) => *bytes,
-            Ok(PodsLike::Template(None)) | Err(_) => 0,
-        }
-    }
-
-    /// Whether its template is not in memory.
-    pub fn is_trimmed(&self) -> bool {
-        matches!(self.wanted, Ok(Wanted { template: PodsLike::Large(_), .. }))
-    }
-
     /// How many pods are wanted: none if that cannot be read.
     pub fn replicas(&self) -> usize {
         self.wanted.as_ref().map_or(0, |wanted| wanted.replicas)
@@ -254,11 +240,6 @@ impl Set {
     /// Whether the stored status says that pods get the template of the spec in a rollout. After a change back, only the condition Ready tells.
     pub fn is_rolling(&self) -> bool {
         self.former_revision().is_some() || (conditions::reports_rollout(&self.status) && self.is_revision_reported())
-    }
-
-    /// Whether it has a template.
-    pub fn is_templated(&self) -> bool {
-        !matches!(self.wanted, Ok(Wanted { template: PodsLike::Template(None), .. }))
     }
 
     /// Whether pods that are being deleted count until they have ended.
@@ -324,16 +305,20 @@ mod tests {
 
     #[test]
     fn a_template_is_kept_unless_it_is_large() {
+        // Whether the template is in memory, and its size.
+        let kept = |set: &Set| match &set.wanted.as_ref().unwrap().template {
+            PodsLike::Template(template) => (true, template.as_ref().map_or(0, |template| template.bytes())),
+            PodsLike::Large(bytes) => (false, *bytes),
+        };
         for (spec, annotation, is_kept) in
             [(100, 100, true), (LARGEST_KEPT - 130, 2, true), (LARGEST_KEPT - 129, 2, false), (2, LARGEST_KEPT, false)]
         {
             let (watched, whole) = templated(spec, annotation);
-            assert_eq!((watched.is_trimmed(), whole.is_trimmed()), (!is_kept, false), "{spec} {annotation}");
             let bytes = spec + annotation + ENTRY;
-            assert_eq!((watched.template_bytes(), whole.template_bytes()), (bytes, bytes));
+            assert_eq!((kept(&watched), kept(&whole)), ((is_kept, bytes), (true, bytes)), "{spec} {annotation}");
             assert_eq!((watched.replicas(), whole.replicas()), (2, 2));
         }
-        assert_eq!((testing::set(3).trimmed().is_trimmed(), testing::set(3).template_bytes()), (false, 0));
+        assert_eq!(kept(&testing::set(3).trimmed()), (true, 0));
     }
 
     #[test]
@@ -354,7 +339,6 @@ mod tests {
         let set: Set = serde_json::from_str(&format!(r#"{{"metadata":{metadata},"spec":{spec}}}"#)).unwrap();
         let error = set.wanted.as_ref().unwrap_err();
         assert!(error.starts_with("the spec cannot be read: invalid type: string \"two\""), "{error}");
-        assert!(!set.is_trimmed());
     }
 
     #[test]
