@@ -14,6 +14,7 @@ use prometheus_client::{
     encoding::{DescriptorEncoder, EncodeMetric},
     metrics::{MetricType, gauge::ConstGauge, info::Info},
 };
+use tokio::sync::watch;
 
 use super::{
     conditions,
@@ -22,7 +23,7 @@ use super::{
     status::{self, REASONS},
 };
 use crate::api::condition;
-use leadership::env::Env;
+use leadership::{Leadership, env::Env};
 use operator_kit::{
     lock,
     meta::Uid,
@@ -41,56 +42,46 @@ const ROLLOUTS: [(&str, &str); 4] = [
     ("at_partition", status::AT_PARTITION),
 ];
 
-/// The values of the metrics at one moment.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SetFigures {
+/// The metrics of all sets, exported while this process leads and its caches are synced. If a namespace cannot be listed, its pods count as
+/// missing.
+#[derive(Debug)]
+pub struct FleetMetrics {
+    observed: Arc<Mutex<Caches>>,
+    env: Env,
+    synced: watch::Receiver<bool>,
+    leadership: Leadership,
+    /// When each set was first seen to differ from its spec, for sets whose status does not say since when.
+    noticed: Mutex<HashMap<Uid, Timestamp>>,
+}
+
+/// The values of the metrics at one moment. Pods of sets that are being deleted count, too.
+#[derive(Debug, Default)]
+struct SetFigures {
     /// The number of sets by the reason of their condition Ready. The reasons are a fixed list.
-    pub by_reason: Vec<(&'static str, i64)>,
-    /// The number of sets for which creates or deletes of pods are rejected or get no answer.
-    pub refused: i64,
-    /// The sum of the wanted replicas of all sets that are not being deleted.
-    pub desired: i64,
-    /// The number of their pods that are Pending or Running and not being deleted.
-    pub available: i64,
-    /// The number of those that are ready.
-    pub ready: i64,
-    /// How many of their pods are being deleted and have not finished.
-    pub terminating: i64,
-    /// Time since the deletion of the longest-terminating of those was requested.
-    pub termination: SignedDuration,
-    /// How many of their live pods have another template than their set.
-    pub outdated: i64,
-    /// The longest time since Ready turned False, of all sets with a rollout that is in progress or stalled.
-    pub rollout: SignedDuration,
-    /// Time since the longest-diverged set last matched its spec, apart from sets with a rollout in progress.
-    pub unconverged: SignedDuration,
-    /// The longest wait of a set before it replaces a finished pod, in the last 10 minutes.
-    pub backoff: SignedDuration,
+    by_reason: Vec<(&'static str, i64)>,
+    refused: i64,
+    /// A set that is being deleted wants no pods.
+    desired: i64,
+    available: i64,
+    ready: i64,
+    terminating: i64,
+    termination: SignedDuration,
+    outdated: i64,
+    rollout: SignedDuration,
+    unconverged: SignedDuration,
+    backoff: SignedDuration,
 }
 
-/// Registers the version, and the metrics whose values `take` returns for each scrape. While it returns `None`, there are none.
-pub fn register(metrics: &Metrics, take: impl Fn() -> Option<SetFigures> + Send + Sync + 'static) {
-    let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-    metrics.register(|registry| {
-        registry.register("podset_build", "The version of podset-operator", build);
-        registry.register_collector(Box::new(Sets(take)));
-    });
-}
-
-/// Encodes the values that a function returns.
-struct Sets<F>(F);
-
-impl<F> fmt::Debug for Sets<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Sets")
-    }
-}
-
-impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F> {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        let Some(figures) = self.0() else {
+impl Collector for FleetMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        if !*self.synced.borrow() {
             return Ok(());
-        };
+        }
+        // A standby takes them, too, so that they are right from the start when it leads.
+        let figures = self.take();
+        if !self.leadership.is_leader() {
+            return Ok(());
+        }
         let help = "Number of PodSets by the reason of their condition Ready; Unknown if they have none yet";
         let mut sets = encoder.encode_descriptor("podset_sets", help, None, MetricType::Gauge)?;
         for (reason, count) in &figures.by_reason {
@@ -105,13 +96,14 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
         let available = "Number of pods of PodSets that are Pending or Running and not being deleted, ready or not";
         let refused = "Number of PodSets for which creates or deletes of pods are rejected or get no answer";
         let terminating = "Number of pods of PodSets that are being deleted and have not finished yet";
+        let outdated = "Number of live pods whose template is not the one in the spec of their PodSet";
         let counts = [
             ("podset_sets_refused", refused, figures.refused),
             ("podset_pods_desired", "Number of pods that all PodSets want", figures.desired),
             ("podset_pods_available", available, figures.available),
             ("podset_pods_ready", "Number of pods of PodSets that are ready", figures.ready),
             ("podset_pods_terminating", terminating, figures.terminating),
-            ("podset_pods_outdated", "Number of pods of PodSets with a former template", figures.outdated),
+            ("podset_pods_outdated", outdated, figures.outdated),
         ];
         for (name, help, count) in counts {
             ConstGauge::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
@@ -119,8 +111,8 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
         let termination =
             "Seconds since the deletion of the longest-terminating pod was requested; 0 if none is terminating";
         let unconverged = "Seconds since the longest-diverged PodSet last matched its spec, apart from rollouts in progress; 0 if all match";
-        let backoff = "Longest wait in seconds before a finished pod is replaced, of any PodSet in the last 10 minutes; 0 if none waited";
-        let rollout = "Longest time in seconds that a PodSet with a rollout in progress or stalled has not been ready; 0 if there is none";
+        let backoff = "Longest restart backoff of any PodSet in the last 10 minutes, in seconds; 0 if there was none";
+        let rollout = "Seconds since Ready turned False, the longest of all PodSets with a rollout in progress or stalled; 0 if there is none";
         for (name, help, time) in [
             ("podset_longest_unconverged_seconds", unconverged, figures.unconverged),
             ("podset_longest_backoff_seconds", backoff, figures.backoff),
@@ -134,20 +126,22 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
     }
 }
 
-/// Takes the values from the caches.
-pub(super) struct FleetMetrics {
-    observed: Arc<Mutex<Caches>>,
-    env: Env,
-    /// When each set was first seen to differ from its spec, for sets whose status does not say since when.
-    noticed: Mutex<HashMap<Uid, Timestamp>>,
-}
-
 impl FleetMetrics {
-    pub fn new(observed: Arc<Mutex<Caches>>, env: Env) -> Self {
-        FleetMetrics { observed, env, noticed: Mutex::default() }
+    /// The metrics of the sets and pods in these caches.
+    pub fn new(observed: Arc<Mutex<Caches>>, env: Env, synced: watch::Receiver<bool>, leadership: Leadership) -> Self {
+        FleetMetrics { observed, env, synced, leadership, noticed: Mutex::default() }
     }
 
-    pub fn take(&self) -> SetFigures {
+    /// Registers them, and the version.
+    pub fn register(self, metrics: &Metrics) {
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        metrics.register(|registry| {
+            registry.register("podset_build", "The version of podset-operator", build);
+            registry.register_collector(Box::new(self));
+        });
+    }
+
+    fn take(&self) -> SetFigures {
         let (now, wall) = (self.env.now(), self.env.clock.wall());
         let mut noticed = lock(&self.noticed);
         let former = std::mem::take(&mut *noticed);
@@ -213,55 +207,47 @@ fn reason(set: &Set) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        sync::atomic::{AtomicBool, Ordering},
-        time::Duration,
-    };
+    use std::time::Duration;
 
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
     use super::*;
     use crate::podset::{
         observe::{CacheRules, Pod},
+        revision::Revision,
         testing::{self, PodBuilder},
     };
-    use leadership::env::testing::virtual_env;
-    use operator_kit::{listwatch::Change, telemetry::metrics::Format};
+    use leadership::{LeaderState, env::testing::virtual_env};
+    use operator_kit::{ObjectKey, listwatch::Change, telemetry::metrics::Format};
 
-    #[test]
-    fn only_a_leader_exports_the_metrics() {
-        let (metrics, leads) = (Metrics::new(virtual_env()), Arc::new(AtomicBool::new(false)));
-        let figures = SetFigures {
-            by_reason: vec![("AllPodsReady", 2), ("ProgressDeadlineExceeded", 1)],
-            refused: 1,
-            desired: 9,
-            available: 8,
-            ready: 7,
-            terminating: 5,
-            termination: SignedDuration::from_secs(6),
-            outdated: 3,
-            rollout: SignedDuration::from_secs(7),
-            unconverged: SignedDuration::from_millis(1500),
-            backoff: SignedDuration::from_secs(4),
-        };
-        let is_leader = leads.clone();
-        register(&metrics, move || is_leader.load(Ordering::Relaxed).then(|| figures.clone()));
+    #[tokio::test(start_paused = true)]
+    async fn only_a_leader_exports_the_metrics() {
+        let env = virtual_env();
+        let (metrics, (synced, is_synced)) = (Metrics::new(env.clone()), watch::channel(true));
+        let mut leader_state = LeaderState::vacant(env.clone());
+        let (sets, pods) = a_rollout_and_two_neglected_sets();
+        FleetMetrics::new(caches(sets, pods), env, is_synced, leader_state.leadership()).register(&metrics);
         let shown = || {
             let text = metrics.text(Format::OpenMetrics).unwrap();
             let is_own = |line: &&str| line.starts_with("podset_") || line.starts_with("# TYPE podset_");
-            text.lines().filter(is_own).map(str::to_owned).collect::<Vec<_>>()
+            let is_zero = |line: &str| line.starts_with("podset_sets{") && line.ends_with(" 0");
+            text.lines().filter(is_own).filter(|line| !is_zero(line)).map(str::to_owned).collect::<Vec<_>>()
         };
         let build = concat!(r#"podset_build_info{version=""#, env!("CARGO_PKG_VERSION"), r#""} 1"#);
         let always = ["# TYPE podset_build info", build];
-        assert_eq!(shown(), always);
-        leads.store(true, Ordering::Relaxed);
+        assert_eq!(shown(), always, "it does not lead");
+        tokio::time::advance(Duration::from_millis(1500)).await;
+        leader_state.begin(None);
+        synced.send_replace(false);
+        assert_eq!(shown(), always, "its caches are not synced");
+        synced.send_replace(true);
         let expected = [
             "# TYPE podset_sets gauge",
             r#"podset_sets{reason="AllPodsReady"} 2"#,
-            r#"podset_sets{reason="ProgressDeadlineExceeded"} 1"#,
+            r#"podset_sets{reason="RolloutInProgress"} 1"#,
             "# TYPE podset_rollouts gauge",
-            r#"podset_rollouts{state="in_progress"} 0"#,
-            r#"podset_rollouts{state="stalled"} 1"#,
+            r#"podset_rollouts{state="in_progress"} 1"#,
+            r#"podset_rollouts{state="stalled"} 0"#,
             r#"podset_rollouts{state="paused"} 0"#,
             r#"podset_rollouts{state="at_partition"} 0"#,
             "# TYPE podset_sets_refused gauge",
@@ -269,21 +255,21 @@ mod tests {
             "# TYPE podset_pods_desired gauge",
             "podset_pods_desired 9",
             "# TYPE podset_pods_available gauge",
-            "podset_pods_available 8",
+            "podset_pods_available 6",
             "# TYPE podset_pods_ready gauge",
-            "podset_pods_ready 7",
+            "podset_pods_ready 5",
             "# TYPE podset_pods_terminating gauge",
-            "podset_pods_terminating 5",
+            "podset_pods_terminating 3",
             "# TYPE podset_pods_outdated gauge",
-            "podset_pods_outdated 3",
+            "podset_pods_outdated 4",
             "# TYPE podset_longest_unconverged_seconds gauge",
             "podset_longest_unconverged_seconds 1.5",
             "# TYPE podset_longest_backoff_seconds gauge",
             "podset_longest_backoff_seconds 4.0",
             "# TYPE podset_longest_termination_seconds gauge",
-            "podset_longest_termination_seconds 6.0",
+            "podset_longest_termination_seconds 61.5",
             "# TYPE podset_longest_rollout_seconds gauge",
-            "podset_longest_rollout_seconds 7.0",
+            "podset_longest_rollout_seconds 31.5",
         ];
         assert_eq!(shown(), [&always[..], &expected].concat());
     }
@@ -303,16 +289,35 @@ mod tests {
         set
     }
 
+    /// The caches of these sets and pods.
+    fn caches(sets: Vec<Set>, pods: Vec<PodBuilder>) -> Arc<Mutex<Caches>> {
+        let mut caches = Caches::new(CacheRules::default());
+        let pods: Vec<Pod> = pods.into_iter().map(|pod| pod.0).collect();
+        caches.sets.apply(&None, Change::Snapshot { items: sets, version: 100 });
+        caches.apply_pods(&None, Change::Snapshot { items: pods, version: 100 }, Timestamp::UNIX_EPOCH);
+        Arc::new(Mutex::new(caches))
+    }
+
+    /// Two sets that are Ready without pods, and one in a rollout for 30 s, of whose pods one has been terminating for a minute.
+    fn a_rollout_and_two_neglected_sets() -> (Vec<Set>, Vec<PodBuilder>) {
+        let rolling = [("Ready", "False", "RolloutInProgress", 30), ("ReplicaFailure", "True", "FailedCreate", 30)];
+        let neglected = |name: &str| Set {
+            key: ObjectKey::new("default", name),
+            uid: name.into(),
+            ..set(2, &[("Ready", "True", "AllPodsReady", 9)])
+        };
+        let outdated = |name| testing::pod(name).of(Revision::of(None, 7)).ready(9);
+        let mut pods = vec![outdated("a"), outdated("b"), outdated("c"), outdated("d")];
+        pods.extend([testing::pod("e").ready(9), testing::pod("f").replacements(4)]);
+        pods.extend(["g", "h", "i"].map(|name| testing::pod(name).terminating()));
+        pods[8].0.deleted = Some(Timestamp::UNIX_EPOCH - SignedDuration::from_secs(60));
+        (vec![set(5, &rolling), neglected("one"), neglected("two")], pods)
+    }
+
     /// The metrics of this set and these pods.
     fn figures(set: Set, pods: Vec<PodBuilder>) -> FleetMetrics {
         let env = virtual_env();
-        let mut caches = Caches::new(CacheRules::default());
-        let pods: Vec<Pod> = pods.into_iter().map(|pod| pod.0).collect();
-        {
-            caches.sets.apply(&None, Change::Snapshot { items: vec![set], version: 100 });
-            caches.apply_pods(&None, Change::Snapshot { items: pods, version: 100 }, env.now());
-        }
-        FleetMetrics::new(Arc::new(Mutex::new(caches)), env)
+        FleetMetrics::new(caches(vec![set], pods), env.clone(), watch::channel(true).1, Leadership::always(env))
     }
 
     fn count(figures: &SetFigures, reason: &str) -> i64 {

@@ -81,15 +81,10 @@ impl PodSetController {
         PodSetController { context: Context::new(parts), synced: Synced::default(), take_over: TakeOver::default() }
     }
 
-    /// Registers the metrics of all sets, exported only while this process leads and its caches are synced. A standby computes them too, so
-    /// that they are right from the start when it leads. If a namespace cannot be listed, its pods count as missing.
+    /// Registers the metrics of all sets.
     pub fn show_metrics(&self, metrics: &Metrics, leadership: Leadership) {
-        let fleet = FleetMetrics::new(self.context.observed.clone(), self.context.env.clone());
-        let synced = self.synced.subscribe();
-        fleet_metrics::register(metrics, move || {
-            let is_synced = *synced.borrow();
-            is_synced.then(|| fleet.take()).filter(|_| leadership.term().is_some())
-        });
+        let Context { observed, env, .. } = &self.context;
+        FleetMetrics::new(observed.clone(), env.clone(), self.synced.subscribe(), leadership).register(metrics);
     }
 
     fn set_changed(&self, scope: &Scope, change: Change<Set>) {
