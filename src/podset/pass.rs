@@ -130,7 +130,7 @@ impl Pass<'_> {
             state.preparation.unreported = view.set.revision();
         }
         let is_known = |uid: &Uid| view.pods.iter().any(|seen| seen.pod.uid == *uid);
-        state.fates.expire(now, rules.cache.quarantine, rules.forgets_unknown, is_known);
+        state.fates.expire(now, rules.forgets_unknown, is_known);
         state.retry.finishes.update(&view, now);
         let key = |name: &str| self.key.sibling(name);
         let names = Names {
@@ -142,7 +142,6 @@ impl Pass<'_> {
             view: &view,
             state,
             names,
-            quarantine: rules.cache.quarantine,
             counts_terminating: rules.counts_terminating,
             rollout: rules.rollout,
             now,

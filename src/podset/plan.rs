@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 mod outcome;
 mod rollout;
@@ -32,8 +32,6 @@ pub(super) struct Input<'a> {
     pub view: &'a View,
     pub state: &'a SetState,
     pub names: Names<'a>,
-    /// How long a write without an answer may still take effect.
-    pub quarantine: SignedDuration,
     /// Whether pods that are being deleted and may run count, if their set waits for terminations.
     pub counts_terminating: bool,
     pub rollout: RolloutRules,
@@ -118,14 +116,14 @@ impl Input<'_> {
         let unlabelled = pods.iter().filter(|seen| !seen.pod.is_labelled);
         let relabel = unlabelled.filter_map(|seen| self.relabel_waits_until(seen)).min();
         let overdue = self.ending().filter_map(Seen::overdue_at).filter(|at| *at > now).min();
-        let fates = state.fates.next_overdue(now, self.quarantine);
+        let fates = state.fates.next_overdue(now);
         let available = pods.iter().filter_map(|seen| self.available_at(seen)).filter(|at| *at > now).min();
         soonest([look, relabel, overdue, fates, available])
     }
 
     fn looks(&self) -> Vec<Look> {
         let Input { view: View { set, pods, .. }, state, now, .. } = *self;
-        let is_overdue = |uid: &Uid| state.fates.is_delete_overdue(uid, now, self.quarantine);
+        let is_overdue = |uid: &Uid| state.fates.is_delete_overdue(uid, now);
         let is_doubtful = |seen: &&Seen| seen.look_at().is_some_and(|at| at <= now) || is_overdue(&seen.pod.uid);
         let doubtful = pods.iter().filter(is_doubtful);
         let doubtful = doubtful.map(|seen| Look {
@@ -133,7 +131,7 @@ impl Input<'_> {
             sought: Some(seen.clone()),
             settles_delete: is_overdue(&seen.pod.uid),
         });
-        let overdue = state.fates.overdue(now, self.quarantine);
+        let overdue = state.fates.overdue(now);
         let overdue = overdue.map(|name| Look { key: set.key.sibling(name), sought: None, settles_delete: false });
         doubtful.chain(overdue).collect()
     }
@@ -293,7 +291,7 @@ impl Input<'_> {
         let fates = &state.fates;
         let is_free = |name: &String| !is_known(name) && !is_resting(name);
         let mut rejected: Vec<_> = fates.rejected.iter().filter(|(name, _)| is_free(name)).collect();
-        rejected.sort_by_key(|(_, at)| **at);
+        rejected.sort_by_key(|(_, until)| **until);
         rejected.truncate(missing);
         let new = (0..).map(nth).filter(|name| is_free(name) && !fates.has_failed(name));
         let new = new.take(missing - rejected.len());

@@ -26,7 +26,7 @@
 //! | rule | what goes wrong without it | where it is used | test that fails without it |
 //! |---|---|---|---|
 //! | The same intent has the same name ([`Rules::name`]) | A create that is sent twice makes two pods | `pass.rs`, `plan.rs` | A1 |
-//! | A create without an answer counts as live; after [`CacheRules::quarantine`] it is read | It takes effect after another pod was created in its place | `set_state.rs`, `plan.rs` | A1 |
+//! | A create without an answer counts as live; after [`CacheRules::quarantine`] it is read | It takes effect after another pod was created in its place | `act/batch.rs`, `set_state.rs`, `plan.rs` | A1 |
 //! | Only a read resolves a create without an answer, time does not ([`Rules::forgets_unknown`]) | The create took effect, and the watch lags | `pass.rs`, `set_state.rs` | A1 |
 //! | A name is not reused for [`CacheRules::quarantine`] after its pod ended | Two leaders create the same pod under two indices | `observe/pods.rs` | A2 |
 //! | A write ends before its sender's term ([`operator_kit::client::Writer`]) | A request of a former leader takes effect | `crates/operator-kit/src/client/writer.rs`, `crates/leadership/src/term.rs` | A3 |

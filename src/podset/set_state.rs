@@ -203,11 +203,12 @@ impl SetState {
 /// Results of writes that the cache does not show, and pods that must go. The promise depends on them: whatever may live counts.
 #[derive(Clone, Debug, Default)]
 pub struct Fates {
-    /// Creates that have no answer, by name: when each was given up. They count as pods until a read resolves them.
+    /// Creates that have no answer, by name: until when each may take effect. They count as pods until a read resolves them.
     pub unknown: BTreeMap<String, Timestamp>,
-    /// Creates that were rejected or never sent, by name: when. Their names are used again, so even a wrong rejection leads to no second pod.
+    /// Creates that were rejected or never sent, by name: until when they are remembered. Their names are used again, so even a wrong
+    /// rejection leads to no second pod.
     pub rejected: BTreeMap<String, Timestamp>,
-    /// Deletes that have no answer, by UID: when the last one was given up. A read resolves them.
+    /// Deletes that have no answer, by UID: until when the last one may take effect. A read resolves them.
     pub deletes: BTreeMap<Uid, Timestamp>,
     /// Pods that differ from what was ordered and must go: their names by UID.
     pub strays: BTreeMap<Uid, String>,
@@ -244,48 +245,39 @@ impl Fates {
         self.deletes.contains_key(uid)
     }
 
-    /// After the quarantine, forgets rejected creates, and deletes of pods that are gone. Other writes without an answer are not forgotten,
-    /// unless `forgets_unknown`: their pods are read.
-    pub fn expire(
-        &mut self,
-        now: Timestamp,
-        quarantine: SignedDuration,
-        forgets_unknown: bool,
-        is_known: impl Fn(&Uid) -> bool,
-    ) {
-        let is_recent = |at: &Timestamp| now.duration_since(*at) < quarantine;
-        self.rejected.retain(|_, at| is_recent(at));
-        self.unknown.retain(|_, at| is_recent(at) || !forgets_unknown);
-        self.deletes.retain(|uid, at| is_recent(at) || is_known(uid));
+    /// Forgets rejected creates, and deletes of pods that are gone, once their time is over. Other writes without an answer are not
+    /// forgotten, unless `forgets_unknown`: their pods are read.
+    pub fn expire(&mut self, now: Timestamp, forgets_unknown: bool, is_known: impl Fn(&Uid) -> bool) {
+        self.rejected.retain(|_, until| *until > now);
+        self.unknown.retain(|_, until| *until > now || !forgets_unknown);
+        self.deletes.retain(|uid, until| *until > now || is_known(uid));
     }
 
     /// The creates without an answer that can no longer take effect: a read shows whether they did.
-    pub fn overdue(&self, now: Timestamp, quarantine: SignedDuration) -> impl Iterator<Item = &str> {
-        let is_overdue = move |at: &Timestamp| now.duration_since(*at) >= quarantine;
-        self.unknown.iter().filter(move |(_, at)| is_overdue(at)).map(|(name, _)| name.as_str())
+    pub fn overdue(&self, now: Timestamp) -> impl Iterator<Item = &str> {
+        self.unknown.iter().filter(move |(_, until)| **until <= now).map(|(name, _)| name.as_str())
     }
 
     /// Whether a delete of this pod can no longer take effect: a read shows whether it did.
-    pub fn is_delete_overdue(&self, uid: &Uid, now: Timestamp, quarantine: SignedDuration) -> bool {
-        self.deletes.get(uid).is_some_and(|at| now.duration_since(*at) >= quarantine)
+    pub fn is_delete_overdue(&self, uid: &Uid, now: Timestamp) -> bool {
+        self.deletes.get(uid).is_some_and(|until| *until <= now)
     }
 
     /// When the next fate can be read.
-    pub fn next_overdue(&self, now: Timestamp, quarantine: SignedDuration) -> Option<Timestamp> {
-        let writes = self.unknown.values().chain(self.deletes.values());
-        writes.map(|at| *at + quarantine).filter(|at| *at > now).min()
+    pub fn next_overdue(&self, now: Timestamp) -> Option<Timestamp> {
+        self.unknown.values().chain(self.deletes.values()).copied().filter(|until| *until > now).min()
     }
 
-    /// A create got no answer.
-    pub fn create_unanswered(&mut self, name: &str, at: Timestamp) {
+    /// A create got no answer. It may take effect until this time.
+    pub fn create_unanswered(&mut self, name: &str, until: Timestamp) {
         self.rejected.remove(name);
-        self.unknown.insert(name.to_owned(), at);
+        self.unknown.insert(name.to_owned(), until);
     }
 
     /// A create was rejected, or never sent. An earlier one of the same name may still take effect.
-    pub fn create_rejected(&mut self, name: &str, at: Timestamp) {
+    pub fn create_rejected(&mut self, name: &str, until: Timestamp) {
         if !self.unknown.contains_key(name) {
-            self.rejected.insert(name.to_owned(), at);
+            self.rejected.insert(name.to_owned(), until);
         }
     }
 
@@ -356,18 +348,18 @@ mod tests {
     fn only_a_read_after_the_quarantine_settles_an_unknown_fate() {
         let mut fates = Fates::default();
         let start = testing::now();
-        fates.create_unanswered("a", start);
+        let end = start + QUARANTINE;
+        fates.create_unanswered("a", end);
         fates.create_answered("a");
-        fates.create_rejected("a", start + SignedDuration::from_secs(9));
-        let expire = |fates: &mut Fates, at| fates.expire(at, QUARANTINE, false, |_| false);
+        fates.create_rejected("a", end + SignedDuration::from_secs(9));
+        let expire = |fates: &mut Fates, at| fates.expire(at, false, |_| false);
         expire(&mut fates, start + SignedDuration::from_secs(59));
         assert!(fates.unknown.contains_key("a"));
-        assert_eq!(fates.next_overdue(start, QUARANTINE), Some(start + QUARANTINE));
-        let end = start + QUARANTINE;
+        assert_eq!(fates.next_overdue(start), Some(end));
         expire(&mut fates, end);
         assert!(fates.unknown.contains_key("a"), "until it is read");
-        assert_eq!(fates.overdue(end - SignedDuration::from_secs(1), QUARANTINE).count(), 0);
-        assert_eq!(fates.overdue(end, QUARANTINE).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(fates.overdue(end - SignedDuration::from_secs(1)).count(), 0);
+        assert_eq!(fates.overdue(end).collect::<Vec<_>>(), ["a"]);
     }
 
     #[test]

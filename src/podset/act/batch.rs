@@ -102,6 +102,11 @@ impl<'a> Batch<'a> {
         !self.context.stop.is_cancelled() && found.is_some_and(|found| !self.set.calls_for_action(&found))
     }
 
+    /// Until when a write that was given up now may take effect.
+    pub fn may_land_until(&self) -> Timestamp {
+        self.context.env.now() + self.context.rules.cache.quarantine
+    }
+
     /// Reads a pod, consistently. Boxed, because few writes need it, and its state would enlarge the future of each one.
     pub async fn read_pod(self, key: &ObjectKey) -> Result<Option<Pod>, String> {
         Box::pin(self.context.clients.read.get::<PodResource, Pod>(key)).await

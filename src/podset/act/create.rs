@@ -153,7 +153,7 @@ impl Work<'_> {
         if is_failure {
             debug!(set = %set.key, pod = name, reason = rejection.message, "creating a pod was rejected");
         }
-        self.state.fates.create_rejected(name, self.batch.context.env.now());
+        self.state.fates.create_rejected(name, self.batch.may_land_until());
         if rejection.kind == RejectionKind::InvalidTemplate {
             self.state.preparation.dry_run = None;
         }
@@ -165,7 +165,7 @@ impl Work<'_> {
 
     /// Handles a create that got no answer which proves its fate and may take effect (`may_land`), or that did not leave this process.
     fn handle_failed(&mut self, creation: &Creation, error: &str, may_land: bool) {
-        let (Batch { context, set, .. }, name) = (self.batch, &creation.name);
+        let (set, name) = (self.batch.set, &creation.name);
         let reason = rejection::words(error, name, &names::prefix(&set.key.name));
         self.done.has_failed = true;
         // Only a repeated failure is reported: the first may have been a short outage, but a webhook may never answer.
@@ -176,9 +176,10 @@ impl Work<'_> {
             let (kind, generation) = (RejectionKind::Unclear, set.generation);
             self.done.rejected_create = Some(Rejection { kind, message: reason, generation });
         }
+        let until = self.batch.may_land_until();
         match may_land {
-            true => self.state.fates.create_unanswered(name, context.env.now()),
-            false => self.state.fates.create_rejected(name, context.env.now()),
+            true => self.state.fates.create_unanswered(name, until),
+            false => self.state.fates.create_rejected(name, until),
         }
     }
 

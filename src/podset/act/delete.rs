@@ -67,7 +67,7 @@ impl Work<'_> {
             Deleted::Gone => batch.change_pods(|pods, now| pods.gone(uid, now)),
             Deleted::Answered(Answer::Failed { error, may_land }) => {
                 if may_land {
-                    state.fates.deletes.insert(uid.clone(), batch.context.env.now());
+                    state.fates.deletes.insert(uid.clone(), batch.may_land_until());
                 }
                 if may_land && have_failed {
                     // It is not the first failure. Perhaps only this pod is affected.

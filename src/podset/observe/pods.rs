@@ -63,9 +63,9 @@ pub struct Pods {
     gone: HashMap<Uid, Arc<Pod>>,
     /// The versions of the extra lists at take-over. An uncached pod that is not newer than such a list is gone.
     listed: HighWater,
-    /// When the pod of each name ended. Such a name is not reused during the quarantine.
+    /// Until when the name of each pod that ended is not reused.
     ended: HashMap<ObjectKey, Timestamp>,
-    /// When a stranger was found under each name: a pod that no PodSet owns and that lacks our label.
+    /// Until when the name of each stranger counts as taken: a pod that no PodSet owns and that lacks our label.
     strangers: HashMap<ObjectKey, Timestamp>,
     /// How far each watch has come.
     high_water: HighWater,
@@ -140,7 +140,7 @@ impl Pods {
         let pod = self.index.shared(pod);
         match self.classify(&pod, is_from_watch, now) {
             Arrival::Stale => {}
-            Arrival::Over => drop(self.ended.insert(pod.key.clone(), now)),
+            Arrival::Over => drop(self.ended.insert(pod.key.clone(), now + self.rules.quarantine)),
             Arrival::Update => self.update(pod, is_from_watch, now),
             Arrival::New { is_missing, replaces } => {
                 if let Some(former) = replaces {
@@ -208,7 +208,7 @@ impl Pods {
     fn remove(&mut self, uid: &Uid, now: Timestamp) {
         let Some(seen) = self.index.remove(uid) else { return };
         self.touch(&seen.pod, Urgency::of(seen.is_live(), seen.is_ending()));
-        self.ended.insert(seen.pod.key.clone(), now);
+        self.ended.insert(seen.pod.key.clone(), now + self.rules.quarantine);
     }
 
     /// A read shows that a pod is gone. The watch may still show it.
@@ -269,7 +269,7 @@ impl Pods {
             Some(pod) => {
                 // It may have been ours: it has lost its owner as well as the label.
                 self.remove(&pod.uid, now);
-                self.strangers.insert(key.clone(), now);
+                self.strangers.insert(key.clone(), now + self.rules.quarantine);
             }
             None => drop(self.strangers.remove(key)),
         }
@@ -349,16 +349,12 @@ impl Pods {
 
     /// Whether a pod of this name is known, with any owner.
     pub fn is_known(&self, key: &ObjectKey, now: Timestamp) -> bool {
-        self.index.named(key).is_some() || self.strangers.get(key).is_some_and(|met| self.is_recent(*met, now))
+        self.index.named(key).is_some() || self.strangers.get(key).is_some_and(|until| *until > now)
     }
 
     /// Whether a pod of this name ended so recently that no other may take it.
     pub fn is_resting(&self, key: &ObjectKey, now: Timestamp) -> bool {
-        self.ended.get(key).is_some_and(|ended| self.is_recent(*ended, now))
-    }
-
-    fn is_recent(&self, at: Timestamp, now: Timestamp) -> bool {
-        now.duration_since(at) < self.rules.quarantine
+        self.ended.get(key).is_some_and(|until| *until > now)
     }
 
     /// This set is gone: forgets its pods that no watch shows.
@@ -372,10 +368,8 @@ impl Pods {
 
     /// Forgets names that may be taken again, to free their memory.
     fn expire(&mut self, now: Timestamp) {
-        let quarantine = self.rules.quarantine;
-        let is_recent = |_: &ObjectKey, at: &mut Timestamp| now.duration_since(*at) < quarantine;
-        self.ended.retain(is_recent);
-        self.strangers.retain(is_recent);
+        self.ended.retain(|_, until| *until > now);
+        self.strangers.retain(|_, until| *until > now);
         self.gone.retain(|_, pod| may_be_shown(pod, &self.high_water));
     }
 }

@@ -49,7 +49,6 @@ fn plan_with(view: &View, state: &SetState, names: &Known) -> Plan {
         view,
         state,
         names: Names { nth: &nth, is_known: &is_known, is_resting: &is_resting },
-        quarantine: QUARANTINE,
         counts_terminating: true,
         rollout: RolloutRules::default(),
         now: testing::now(),
@@ -135,7 +134,7 @@ fn pods_that_are_being_deleted_are_no_surplus() {
 #[test]
 fn a_create_of_unknown_fate_and_its_terminating_pod_count_once() {
     let mut state = SetState::default();
-    state.fates.create_unanswered(&nth(0), testing::now());
+    state.fates.create_unanswered(&nth(0), testing::now() + QUARANTINE);
     let pods = vec![testing::pod(&nth(0)).ready(9).deleted(1)];
     assert_eq!(planned(&patient(2, pods), &state).count.occupied(), 1);
 }
@@ -153,7 +152,7 @@ fn a_pod_gets_its_label_back_while_it_is_being_deleted() {
 fn a_create_of_unknown_fate_counts_and_is_repeated_under_its_name() {
     let mut state = SetState::default();
     let now = testing::now();
-    state.fates.create_unanswered(&nth(2), now);
+    state.fates.create_unanswered(&nth(2), now + QUARANTINE);
     let two = vec![testing::pod(&nth(0)).ready(9), testing::pod(&nth(1)).ready(9)];
 
     let step_1 = planned(&view(3, two.clone()), &state);
@@ -175,7 +174,7 @@ fn a_create_of_unknown_fate_counts_and_is_repeated_under_its_name() {
 #[test]
 fn a_rejected_name_is_tried_again_after_the_others() {
     let mut state = SetState::default();
-    state.fates.create_rejected(&nth(5), testing::now());
+    state.fates.create_rejected(&nth(5), testing::now() + QUARANTINE);
     assert_eq!(created(&planned(&view(1, vec![]), &state)), [nth(5)]);
     assert_eq!(created(&planned(&view(2, vec![]), &state)), [nth(0), nth(5)]);
 }
@@ -192,7 +191,7 @@ fn names_of_strangers_and_of_recently_ended_pods_are_skipped() {
 fn an_unanswered_delete_is_repeated_before_another_pod_is_chosen() {
     let mut state = SetState::default();
     let pods: Vec<_> = (0..3).map(|index| testing::pod(&nth(index)).ready(9)).collect();
-    state.fates.deletes.insert(pods[1].0.uid.clone(), testing::now());
+    state.fates.deletes.insert(pods[1].0.uid.clone(), testing::now() + QUARANTINE);
     assert_eq!(deleted(&planned(&view(2, pods.clone()), &state)), [nth(1)]);
     let two = deleted(&planned(&view(1, pods.clone()), &state)).last().map(|name| name.to_string());
     assert_eq!(two, Some(nth(1)), "the unanswered delete comes last");
@@ -233,7 +232,7 @@ fn a_failing_pod_does_not_delay_others() {
     assert_eq!((counts(&plan), plan.hold), (vec![0, 0, 4], Hold::Nothing));
 
     let mut state = SetState::default();
-    state.fates.create_unanswered(&nth(2), testing::now());
+    state.fates.create_unanswered(&nth(2), testing::now() + QUARANTINE);
     let plan = planned(&view(1), &state);
     assert_eq!((created(&plan)[1].to_owned(), plan.create.len()), (nth(2), 2), "one of the creates is repeated");
 }
@@ -253,7 +252,7 @@ fn a_finished_pod_whose_delete_was_not_answered_is_deleted_last() {
     let view = view(1, finished.collect());
     let mut state = SetState::default();
     let plan = planned(&view, &state);
-    state.fates.deletes.insert(plan.delete[0].uid.clone(), testing::now());
+    state.fates.deletes.insert(plan.delete[0].uid.clone(), testing::now() + QUARANTINE);
     let plan = planned(&view, &state);
     assert_eq!((deleted(&plan).len(), plan.create.len()), (2, 1));
     assert_eq!(deleted(&plan)[1], nth(4));
@@ -325,7 +324,7 @@ fn a_stray_that_may_be_bound_unseen_is_deleted_at_its_version_if_the_set_waits_f
 #[test]
 fn an_expired_create_is_looked_up_before_it_is_forgotten() {
     let mut state = SetState::default();
-    state.fates.create_unanswered(&nth(1), testing::now() - SignedDuration::from_secs(60));
+    state.fates.create_unanswered(&nth(1), testing::now());
     let plan = planned(&view(1, vec![testing::pod(&nth(0)).ready(9)]), &state);
     let looks: Vec<&str> = plan.look.iter().map(|look| &*look.key.name).collect();
     assert_eq!((looks, plan.count.occupied()), (vec![&*nth(1)], 2));
@@ -371,15 +370,15 @@ fn any_case() -> impl Strategy<Value = Case> {
             let mut state = SetState::default();
             let now = testing::now();
             for (index, is_unknown, ago) in creates {
-                let at = now - SignedDuration::from_secs(ago);
+                let until = now - SignedDuration::from_secs(ago) + QUARANTINE;
                 match is_unknown {
-                    true => state.fates.create_unanswered(&nth(index), at),
-                    false => state.fates.create_rejected(&nth(index), at),
+                    true => state.fates.create_unanswered(&nth(index), until),
+                    false => state.fates.create_rejected(&nth(index), until),
                 }
             }
-            state.fates.expire(now, QUARANTINE, false, |_| true);
+            state.fates.expire(now, false, |_| true);
             for index in going {
-                state.fates.deletes.insert(format!("uid-{index}").into(), now);
+                state.fates.deletes.insert(format!("uid-{index}").into(), now + QUARANTINE);
             }
             for index in rejected {
                 state.retry.rejected.note(format!("uid-{index}").into(), 20, "no".to_owned(), now, |wait| wait);

@@ -25,7 +25,7 @@ fn other_pods_are_deleted_in_place_of_an_undeletable_one() {
         assert_eq!((plan.rejected.len(), plan.hold), (1, Hold::Nothing));
     }
     assert_eq!(planned(&view(4, running(4)), &state).rejected.len(), 0, "it does not need to be deleted");
-    state.fates.deletes.insert(testing::pod(&nth(0)).0.uid, testing::now());
+    state.fates.deletes.insert(testing::pod(&nth(0)).0.uid, testing::now() + QUARANTINE);
     assert_eq!(deleted(&planned(&view(2, running(4)), &state)), [nth(1)], "an earlier delete may still take effect");
 }
 

@@ -86,7 +86,7 @@ fn a_repeated_create_uses_up_the_budget_of_the_new_template() {
     set.status.current_revision = Some(former().to_string().into());
     set.wanted.as_mut().unwrap().update.max_unavailable = Some(1);
     let mut state = SetState::default();
-    state.fates.create_unanswered(&nth(1), testing::now());
+    state.fates.create_unanswered(&nth(1), testing::now() + QUARANTINE);
     let plan = plan_with(&view, &state, &known(&view));
     let templates: Vec<(bool, Option<Revision>)> =
         plan.create.iter().map(|creation| (creation.is_repeated, creation.former)).collect();
