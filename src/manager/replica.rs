@@ -64,18 +64,14 @@ pub fn start(parts: Parts<'_>) -> Tasks {
     let (flag, name) = (&arguments.leader_elect_resource_namespace, &arguments.leader_elect_resource_name);
     let home = candidacy.as_ref().map(|(candidate, ..)| candidate.namespace.clone());
     let podset = podset::Parts {
-        env: env.clone(),
         clients: clients.clone(),
         rules: parts.rules,
         scopes: scopes.clone(),
         default_image: arguments.default_image.clone(),
         installation: home.as_ref().map_or_else(|| parts.identity, |home| format!("{home}/{name}")),
         instance: parts.instance,
-        metrics: metrics.clone(),
-        stop: stop.clone(),
     };
-    let sets = PodSetController::new(podset);
-    sets.show_metrics(&metrics, context.leadership.clone());
+    let sets = PodSetController::new(&context, podset);
     let resources = MyCustomResourceController::new(env.clone(), clients.clone(), scopes, &metrics);
     let mut tasks = Tasks::default();
     let synced = vec![run(sets, &context, &mut tasks), run(resources, &context, &mut tasks)];

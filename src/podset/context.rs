@@ -27,7 +27,7 @@ use operator_kit::{
     lock,
     meta::Uid,
     queue::{self, Queue},
-    telemetry::metrics::Metrics,
+    runner,
 };
 
 /// The controller's name.
@@ -36,8 +36,6 @@ pub const NAME: &str = "podset";
 /// The parts of a controller. A test can replace them.
 #[derive(Clone)]
 pub struct Parts {
-    /// Time and randomness.
-    pub env: Env,
     /// The API server.
     pub clients: Clients,
     /// The rules behind the promise.
@@ -48,12 +46,8 @@ pub struct Parts {
     pub default_image: String,
     /// The name of the process in events.
     pub instance: String,
-    /// The metrics.
-    pub metrics: Metrics,
     /// The name of this installation in `status.writtenBy`: namespace and name of its Lease.
     pub installation: String,
-    /// Ends the controller.
-    pub stop: CancellationToken,
 }
 
 /// What all stages of the pipeline share.
@@ -78,22 +72,23 @@ pub struct Context {
 
 impl Context {
     /// A context that has seen nothing yet.
-    pub fn new(parts: Parts) -> Self {
-        let Parts { env, clients, rules, scopes, default_image, instance, metrics, installation, stop } = parts;
+    pub fn new(shared: &runner::Context, parts: Parts) -> Self {
+        let runner::Context { env, metrics, stop, .. } = shared;
+        let Parts { clients, rules, scopes, default_image, instance, installation } = parts;
         Context {
             queue: Queue::new(env.clone(), metrics.controller(NAME).queue),
             recorder: Recorder::new(env.clone(), clients.write.clone(), instance),
-            others: Others::new(installation, &metrics),
+            others: Others::new(installation, metrics),
             observed: Arc::new(Mutex::new(Caches::new(rules.cache))),
             default_spec: pod::default_spec(&default_image),
             templates: FairSemaphore::new(budget::TOTAL),
             busy: FairSemaphore::new(u32::MAX as usize),
             states: Mutex::default(),
-            env,
+            env: env.clone(),
+            stop: stop.clone(),
             clients,
             rules,
             scopes,
-            stop,
         }
     }
 

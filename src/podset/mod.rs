@@ -55,15 +55,13 @@ pub use self::{context::Parts, set_state::SetState};
 use crate::api::condition;
 use context::{Context, NAME};
 use fleet_metrics::FleetMetrics;
-use leadership::Leadership;
 use observe::{Pod, Set};
 use operator_kit::{
     ObjectKey,
     listwatch::{self, Change, Scope, synced::Synced},
     lock,
     queue::{Queue, Trigger},
-    runner::{Controller, Next},
-    telemetry::metrics::Metrics,
+    runner::{self, Controller, Next},
 };
 use pass::Pass;
 use takeover::TakeOver;
@@ -76,15 +74,13 @@ pub struct PodSetController {
 }
 
 impl PodSetController {
-    /// A controller that has seen nothing yet.
-    pub fn new(parts: Parts) -> Self {
-        PodSetController { context: Context::new(parts), synced: Synced::default(), take_over: TakeOver::default() }
-    }
-
-    /// Registers the metrics of all sets.
-    pub fn show_metrics(&self, metrics: &Metrics, leadership: Leadership) {
-        let Context { observed, env, .. } = &self.context;
-        FleetMetrics::new(observed.clone(), env.clone(), self.synced.subscribe(), leadership).register(metrics);
+    /// A controller that has seen nothing yet. Its metrics are registered.
+    pub fn new(shared: &runner::Context, parts: Parts) -> Self {
+        let (context, synced) = (Context::new(shared, parts), Synced::default());
+        let runner::Context { env, leadership, metrics, .. } = shared;
+        let observed = context.observed.clone();
+        FleetMetrics::new(observed, env.clone(), synced.subscribe(), leadership.clone()).register(metrics);
+        PodSetController { context, synced, take_over: TakeOver::default() }
     }
 
     fn set_changed(&self, scope: &Scope, change: Change<Set>) {

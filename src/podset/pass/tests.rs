@@ -21,9 +21,10 @@ use crate::podset::{Parts, PodSetController, promise::Rules, testing};
 use leadership::{Leadership, env::testing::virtual_env};
 use operator_kit::{
     client::{Clients, Reader, Writer},
+    health::Health,
     listwatch::Change,
     queue,
-    runner::Controller,
+    runner::{self, Controller},
     telemetry::metrics::Metrics,
 };
 
@@ -97,18 +98,25 @@ impl Play {
             }
         });
         let (env, client) = (virtual_env(), kube::Client::new(service, "default"));
-        let write = Writer::new(client.clone(), &Uri::default(), Leadership::always(env.clone()));
-        let controller = Arc::new(PodSetController::new(Parts {
+        let leadership = Leadership::always(env.clone());
+        let write = Writer::new(client.clone(), &Uri::default(), leadership.clone());
+        let shared = runner::Context {
+            leadership,
+            metrics: Metrics::new(env.clone()),
+            health: Health::new(env.clone()),
+            max_concurrent: 1,
+            stop: CancellationToken::new(),
+            env,
+        };
+        let parts = Parts {
             clients: Clients { read: Reader::new(client, &Uri::default()), write },
             rules: Rules { reads_first: false, ..Rules::default() },
             scopes: vec![None],
             default_image: String::new(),
             instance: String::new(),
             installation: String::new(),
-            metrics: Metrics::new(env.clone()),
-            stop: CancellationToken::new(),
-            env,
-        }));
+        };
+        let controller = Arc::new(PodSetController::new(&shared, parts));
         let _ = reached.set(controller.clone());
         let play = Play { controller, asked };
         play.controller.pod_changed(&None, Change::Snapshot { items: Vec::new(), version: 20 });
