@@ -25,11 +25,11 @@ use tracing::warn;
 use self::batch::{Batch, Work, decoded};
 use super::{
     context::Context,
-    observe::{Pod, Seen, Set, View, Whole},
+    observe::{Pod, Seen, View},
     plan::{Look, Plan},
     set_state::SetState,
 };
-use crate::api::{self, PodSet};
+use crate::api;
 use operator_kit::{client::Answer, requests};
 
 /// Carries out a plan.
@@ -107,14 +107,6 @@ impl Work<'_> {
         };
         batch.slow_start(pods, send, handle).await;
     }
-}
-
-/// Reads a PodSet, consistently, and updates the cache. Returns it with its template; `None`: it is gone. The error is the reason why it
-/// cannot be read.
-pub async fn read_set(context: &Context, set: &Set) -> Result<Option<Set>, String> {
-    let found = context.clients.read.get::<PodSet, Whole>(&set.key).await?.map(|Whole(found)| found);
-    context.set_answered(set, found.clone().map(Set::trimmed));
-    Ok(found)
 }
 
 async fn restore_label(batch: Batch<'_>, pod: &Pod) -> Answer {

@@ -10,13 +10,13 @@ use super::{
     context::Context,
     count::Count,
     names::Names,
-    observe::{Set, View},
+    observe::{Set, View, Whole},
     plan::{self, Hold, Input, Plan, soonest},
     report,
     set_state::SetState,
     takeover::{READ_RETRY, TakeOver},
 };
-use crate::api::PodSetStatus;
+use crate::api::{PodSet, PodSetStatus};
 use operator_kit::{
     ObjectKey, budget, failures::Failures, fair::Permit, lock, meta::Uid, runner::Next, telemetry::spans,
 };
@@ -170,11 +170,13 @@ impl Pass<'_> {
         (!is_known).then_some(Needed::Set(bytes.unwrap_or_default()))
     }
 
-    /// Reads the set; `None`: it is gone, and the cache knows it.
+    /// Reads the set with its template, consistently, and updates the cache; `None`: the set is gone.
     async fn read_set(&self, view: &View, state: &mut SetState) -> Result<Option<Set>, Next> {
         let _busy = self.context.busy.try_acquire(&self.key.namespace, 1);
-        match act::read_set(self.context, &view.set).await {
+        match self.context.clients.read.get::<PodSet, Whole>(self.key).await {
             Ok(read) => {
+                let read = read.map(|Whole(read)| read);
+                self.context.set_answered(&view.set, read.clone().map(Set::trimmed));
                 state.met_foreign_pod = false;
                 Ok(read)
             }
