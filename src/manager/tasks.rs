@@ -32,7 +32,7 @@ pub enum Failure {
     /// The servers cannot start.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// Another replica leads, or will.
+    /// The lease was lost, or its version went back.
     #[error("{0}")]
     Lost(Lost),
     /// Another installation leads, and this process would lead beside it.

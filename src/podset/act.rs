@@ -95,7 +95,8 @@ impl Work<'_> {
             }
             let error =
                 answer.error().unwrap_or_else(|| "the response does not contain the pod with its label".to_owned());
-            // Unless the API server rejected this state of the pod, a read must show its state.
+            // A rejection other than 404 or 409 does not contradict the cached state. After any other answer, the pod may have changed or be
+            // gone, so it must be read.
             let is_unchanged = matches!(&answer, Answer::Rejected(status) if !matches!(status.code, 404 | 409));
             // The failure delays only this pod.
             let of = (&pod.key, &pod.uid, pod.version);

@@ -16,7 +16,7 @@ use operator_kit::{lock, telemetry::metrics::Metrics};
 /// which are not logged.
 const LONGEST: usize = 63 + 1 + 253;
 
-/// How many other installations are logged.
+/// The most other installations that are remembered and logged.
 const MOST: usize = 100;
 
 /// This installation, and the others that were seen.

@@ -133,7 +133,8 @@ impl Preparation {
 /// What was reported, and what is still to be reported.
 #[derive(Clone, Debug, Default)]
 pub struct Reports {
-    /// Why the API server rejects creates, while it does. The plan reads it to choose the template of missing pods.
+    /// The last problem with creates: they were rejected or got no answer, or a created pod differs from its manifest. `None` if there is
+    /// none. The plan reads it to choose the template of missing pods.
     pub rejected_create: Option<Rejection>,
     /// The rejected create that has had an event.
     pub announced_rejection: Option<Rejection>,

@@ -67,7 +67,7 @@ impl Default for TakeOver {
 impl TakeOver {
     /// Begins a term: every namespace must be read before the first write there.
     pub fn begin(&self) {
-        // The numbers go on, because sets remember them.
+        // The numbers of reads go on, because `SetState::read_after` refers to them.
         lock(&self.reads).values_mut().for_each(|reads| *reads = Reads { begun: reads.begun, ..Reads::default() });
     }
 

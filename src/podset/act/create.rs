@@ -144,7 +144,7 @@ impl Work<'_> {
     fn handle_rejected(&mut self, creation: &Creation, status: &Status) {
         let (set, name) = (self.batch.set, &creation.name);
         let mut rejection = rejection::read(status, name, &names::prefix(&set.key.name), set.generation);
-        // If the former template is invalid, that of the spec may still be valid.
+        // An invalid former template does not make the spec invalid, so it is not reported as `InvalidTemplate`.
         if creation.former.is_some() && rejection.kind == RejectionKind::InvalidTemplate {
             rejection.kind = RejectionKind::Forbidden;
         }

@@ -61,7 +61,8 @@ pub struct Pods {
     index: PodIndex,
     /// Pods that a read found gone while the watch still shows them. Watch events about them are outdated.
     gone: HashMap<Uid, Arc<Pod>>,
-    /// The versions of the extra lists at take-over. An uncached pod that is not newer than such a list is gone.
+    /// The versions of the lists that `TakeOver::read` reads beside the watch. A pod that is not in the cache and not newer than such a list
+    /// is gone.
     listed: HighWater,
     /// Until when the name of each pod that ended is not reused.
     ended: HashMap<ObjectKey, Timestamp>,
@@ -220,7 +221,7 @@ impl Pods {
         self.remove(uid, now);
     }
 
-    /// A create of ours was answered with this pod, in its first state. The answer may contain less than an event of the watch.
+    /// Adds the pod that a create returned, unless it is known already: the answer is not newer, and contains only metadata.
     pub fn created(&mut self, pod: Pod, now: Timestamp) {
         if let Some(seen) = self.index.get_mut(&pod.uid) {
             if seen.pod.replacements < pod.replacements {

@@ -44,7 +44,7 @@ struct TemplateText {
     template: Option<Box<RawValue>>,
 }
 
-/// What a spec with this text wants.
+/// Returns what the spec asks for. `text` is the spec as stored; the revision is computed from its template.
 fn wanted(spec: PodSetSpec, text: Option<&RawValue>, collisions: i32) -> serde_json::Result<Wanted> {
     let template = decoded::<TemplateText>(text)?.template;
     let replicas = usize::try_from(spec.replicas).map_err(|_| Error::custom("replicas must not be less than 0"))?;

@@ -28,7 +28,8 @@ pub struct Sets {
     gone: HashMap<Uid, ObjectKey>,
     /// How far each watch has come.
     high_water: HighWater,
-    /// The versions of the extra lists at take-over. An uncached set that is not newer than such a list is gone.
+    /// The versions of the lists that `TakeOver::read` reads beside the watch. A set that is not in the cache and not newer than such a list
+    /// is gone.
     listed: HighWater,
 }
 
