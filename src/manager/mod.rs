@@ -187,7 +187,7 @@ impl Manager {
                     identity: identity.clone(),
                     timing,
                     store: Store::KubeLeaderElection,
-                    turned: Arc::new(|| {}),
+                    heartbeat: Arc::new(|| {}),
                     env: env.clone(),
                     rules: leadership::promise::Rules::default(),
                 };

@@ -85,7 +85,7 @@ pub fn start(parts: Parts<'_>) -> Tasks {
     metrics.leader(name, context.leadership);
     if let Some((candidate, client, leader_state)) = candidacy {
         let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline() / 2);
-        let candidate = Candidate { turned: Arc::new(move || pulse.beat()), ..candidate };
+        let candidate = Candidate { heartbeat: Arc::new(move || pulse.beat()), ..candidate };
         let election = Election::new(candidate, client, leader_state);
         let election = election.run_in_order(may_stand(synced, is_alone), stop, tasks.drained.clone());
         tasks.start(tasks::ELECTION, election.map_err(Failure::Lost));

@@ -110,7 +110,7 @@ impl Replica {
             identity: format!("{name}_{}", env.token()),
             timing: arguments.timing().expect("a test gives times that fit together"),
             store: store(name),
-            turned: Arc::new(|| {}),
+            heartbeat: Arc::new(|| {}),
             env,
             rules: model.rules,
         };

@@ -22,9 +22,9 @@ pub struct Candidate {
     pub timing: Timing,
     /// What writes the Lease.
     pub store: Store,
-    /// A heartbeat for a liveness check. The election calls it at least every 5 s, plus half of the renew deadline while an operation on
+    /// For a liveness check: the election calls it at least every 5 s, plus half of the renew deadline while an operation on
     /// the Lease runs. It must not block. By default it does nothing.
-    pub turned: Arc<dyn Fn() + Send + Sync>,
+    pub heartbeat: Arc<dyn Fn() + Send + Sync>,
     /// Time and randomness.
     pub env: Env,
     /// The rules that keep the promise. Only a test changes them.
@@ -42,7 +42,7 @@ impl Candidate {
             identity: identity(instance, &env),
             timing: Timing::default(),
             store: Store::default(),
-            turned: Arc::new(|| {}),
+            heartbeat: Arc::new(|| {}),
             env,
             rules: Rules::default(),
         }

@@ -15,7 +15,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::{
     Candidate, Ends, LeaderState, Leadership, Lost, Observation,
-    failures::Failures,
+    failures::FailureLog,
     lock,
     observation::UNSEEN,
     operation::{OperationError, Operations},
@@ -118,7 +118,7 @@ impl Election {
     ) -> Result<(), Lost> {
         let mut ready = std::pin::pin!(ready);
         loop {
-            (self.candidate().turned)();
+            (self.candidate().heartbeat)();
             let env = &self.candidate().env;
             tokio::select! {
                 biased;
@@ -143,9 +143,9 @@ impl Election {
     async fn acquire(&mut self, stop: &CancellationToken) -> Result<Option<Timestamp>, Lost> {
         let (env, period) = (self.candidate().env.clone(), self.candidate().timing.retry_period);
         let mut tries = Tries::default();
-        let (mut holder, mut failures) = (UNSEEN.to_owned(), Failures::default());
+        let (mut holder, mut failures) = (UNSEEN.to_owned(), FailureLog::default());
         loop {
-            (self.candidate().turned)();
+            (self.candidate().heartbeat)();
             self.log_holder(&mut holder);
             let now = env.now();
             let when = tries.next_try(&self.seen(), period, now);
@@ -204,9 +204,9 @@ impl Election {
     /// Renews the lease until `drained`.
     async fn lead(&mut self, mut since: Timestamp, drained: &CancellationToken) -> Result<(), Lost> {
         let (env, timing) = (self.candidate().env.clone(), self.candidate().timing);
-        let (mut next, mut failures) = (since + timing.retry_period, Failures::default());
+        let (mut next, mut failures) = (since + timing.retry_period, FailureLog::default());
         loop {
-            (self.candidate().turned)();
+            (self.candidate().heartbeat)();
             self.check()?;
             let deadline = Ends::after(since, &timing).gate;
             let lost = || Lost::Deadline(timing.renew_deadline.as_secs());
@@ -275,7 +275,7 @@ impl Election {
         }
         let env = &self.candidate().env;
         let release = async {
-            let mut failures = Failures::default();
+            let mut failures = FailureLog::default();
             loop {
                 match self.operations.run(Change::Release).await {
                     Ok(Some(_)) => return info!("released the lease"),

@@ -10,9 +10,9 @@ const QUIET: Duration = Duration::from_secs(60);
 
 /// Logs a failure as a warning when it changes, and once a minute while it lasts; otherwise at the level debug.
 #[derive(Default)]
-pub struct Failures(Option<(String, Instant)>);
+pub struct FailureLog(Option<(String, Instant)>);
 
-impl Failures {
+impl FailureLog {
     pub fn log(&mut self, what: &str, error: &(dyn Error + 'static)) {
         let sentence = format!("{what}; trying again: {}", with_causes(error));
         if self.is_news(&sentence) {
@@ -81,7 +81,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lasting_failure_is_logged_once_a_minute() {
-        let mut failures = Failures::default();
+        let mut failures = FailureLog::default();
         assert!(failures.is_news("forbidden") && !failures.is_news("forbidden"));
         tokio::time::advance(Duration::from_secs(59)).await;
         assert!(!failures.is_news("forbidden") && failures.is_news("away") && failures.is_news("forbidden"));
@@ -111,8 +111,8 @@ mod tests {
 
     #[test]
     fn a_recovery_is_reported_once() {
-        let (mut failures, infos) = (Failures::default(), Infos::default());
-        let is_reported = |failures: &mut Failures| {
+        let (mut failures, infos) = (FailureLog::default(), Infos::default());
+        let is_reported = |failures: &mut FailureLog| {
             let before = infos.0.load(Ordering::Relaxed);
             tracing::subscriber::with_default(infos.clone(), || failures.recovered("it works"));
             infos.0.load(Ordering::Relaxed) > before

@@ -13,7 +13,7 @@ use kube::{
 
 use crate::{
     Candidate,
-    failures::Failures,
+    failures::FailureLog,
     lease::{self, number},
     lock,
     operation::Operations,
@@ -35,7 +35,7 @@ const STEADY: SignedDuration = SignedDuration::from_secs(1);
 /// Adds each state of the Lease that the API server sends to the observation, and notifies the election of `news`. It never ends.
 pub async fn watch_for_ever(operations: &Operations) {
     let Candidate { env, timing, .. } = &operations.candidate;
-    let (mut failures, mut from, mut pause) = (Failures::default(), None, SHORTEST_PAUSE);
+    let (mut failures, mut from, mut pause) = (FailureLog::default(), None, SHORTEST_PAUSE);
     loop {
         let began = env.now();
         let patience = Duration::from_secs(SERVED.into()) + GRACE;
