@@ -17,7 +17,7 @@ use values::{image, lease_name, namespace, seconds};
 const EXIT_CODES: &str = "Exit codes:
   0         shut down cleanly after SIGTERM or SIGINT
   1         a fatal error, or the lease was lost
-  2         cannot start as configured: wrong flags, an unusable kubeconfig, credential or certificate, or another
+  2         cannot start as configured: wrong flags, a missing or unusable kubeconfig, credential or certificate, or another
             installation leads
   130, 143  stopped at once by a second SIGINT or SIGTERM";
 

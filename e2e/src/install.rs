@@ -12,7 +12,7 @@ use crate::process::{eventually, printed};
 
 /// Name of the CRD of PodSets.
 pub const SETS: &str = "podsets.app.example.com";
-const SEEKERS: &str = "mycustomresources.poc.test.domain";
+const RESOURCES: &str = "mycustomresources.poc.test.domain";
 
 /// Installs the CRDs of this binary and the rights. The garbage collector looks for new kinds only every 30 s.
 pub async fn install(cluster: &Cluster, binary: &Path) -> Result<()> {
@@ -21,7 +21,7 @@ pub async fn install(cluster: &Cluster, binary: &Path) -> Result<()> {
     let crds = printed(crd).await?;
     let kubectl = Kubectl::new(cluster, "");
     kubectl.run_with(&["apply", "-f", "-"], &crds).await?;
-    let names = [format!("crd/{SETS}"), format!("crd/{SEEKERS}")];
+    let names = [format!("crd/{SETS}"), format!("crd/{RESOURCES}")];
     // Until the API server has filled in the conditions, `kubectl wait` fails instead of waiting.
     let wait = ["wait", "--for=condition=Established", &names[0], &names[1]];
     eventually("the CRDs to be established", Duration::from_secs(60), || kubectl.run(&wait)).await?;

@@ -300,7 +300,7 @@ fn advice(seen: &Seen, status: &Status) -> Option<String> {
             format!("add nodes, or change what spec.template requests or selects{undo}")
         }
         _ if is_late && message.contains("the rollout is on hold: ") => {
-            "fix what puts the rollout on hold; the message above names it".to_owned()
+            "fix the cause of the hold, which the message above names".to_owned()
         }
         _ if is_late => format!("fix spec.template{undo}"),
         _ if status.updated_replicas >= status.available_replicas => return None,
@@ -507,7 +507,7 @@ web is ready and up to date (AllPodsReady): 2 of 2
         assert_eq!(late("{}", "", &overdue), format!("fix spec.template, {FORMER}"));
         assert_eq!(late(waits, "", &overdue), WAIT);
         let on_hold = late("{}", "0 of 2; the rollout is on hold: no", &json!({ "metadata": {} }));
-        assert_eq!(on_hold, "fix what puts the rollout on hold; the message above names it");
+        assert_eq!(on_hold, "fix the cause of the hold, which the message above names");
         let gated = json!([{ "type": "PodScheduled", "status": "False", "reason": "SchedulingGated" }]);
         let spec = json!({ "containers": [], "schedulingGates": [{ "name": "a/b" }, { "name": "c" }] });
         let gated = json!({ "metadata": {}, "spec": spec, "status": { "conditions": gated } });

@@ -11,7 +11,7 @@ use operator_kit::server::ServeError;
 
 /// Exit code for a fatal error or a lost lease.
 pub const FATAL: u8 = 1;
-/// Exit code if the process cannot start as configured: wrong flags, an unusable kubeconfig, credential or certificate, or another
+/// Exit code if the process cannot start as configured: wrong flags, a missing or unusable kubeconfig, credential or certificate, or another
 /// installation leads.
 pub const USAGE: u8 = 2;
 

@@ -77,7 +77,7 @@ impl Collector for FleetMetrics {
         if !*self.synced.borrow() {
             return Ok(());
         }
-        // A standby takes them, too, so that they are right from the start when it leads.
+        // A standby computes them too, so that they are right from the start when it leads.
         let figures = self.take();
         if !self.leadership.is_leader() {
             return Ok(());
@@ -112,7 +112,7 @@ impl Collector for FleetMetrics {
             "Seconds since the deletion of the longest-terminating pod was requested; 0 if none is terminating";
         let unconverged = "Seconds since the longest-diverged PodSet last matched its spec, apart from rollouts in progress; 0 if all match";
         let backoff = "Longest restart backoff of any PodSet in the last 10 minutes, in seconds; 0 if there was none";
-        let rollout = "Seconds since Ready turned False, the longest of all PodSets with a rollout in progress or stalled; 0 if there is none";
+        let rollout = "Longest time since Ready turned False of any PodSet with a rollout in progress or stalled, in seconds; 0 if there is none";
         for (name, help, time) in [
             ("podset_longest_unconverged_seconds", unconverged, figures.unconverged),
             ("podset_longest_backoff_seconds", backoff, figures.backoff),
@@ -132,7 +132,7 @@ impl FleetMetrics {
         FleetMetrics { observed, env, synced, leadership, noticed: Mutex::default() }
     }
 
-    /// Registers them, and the version.
+    /// Registers these metrics, and that of the version.
     pub fn register(self, metrics: &Metrics) {
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         metrics.register(|registry| {
@@ -322,6 +322,32 @@ mod tests {
 
     fn count(figures: &SetFigures, reason: &str) -> i64 {
         figures.by_reason.iter().find(|(counted, _)| *counted == reason).unwrap().1
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_state_of_a_rollout_has_its_count() {
+        let states = [
+            ("in_progress", "RolloutInProgress"),
+            ("stalled", "ProgressDeadlineExceeded"),
+            ("paused", "RolloutPaused"),
+            ("at_partition", "PartitionReached"),
+        ];
+        let (env, mut sets) = (virtual_env(), Vec::new());
+        for (index, (_, reason)) in states.into_iter().enumerate() {
+            sets.extend((0..=index).map(|number| {
+                let name = format!("{reason}-{number}");
+                let uid = Uid::from(name.as_str());
+                Set { key: ObjectKey::new("default", &name), uid, ..set(2, &[("Ready", "False", reason, 9)]) }
+            }));
+        }
+        let metrics = Metrics::new(env.clone());
+        let leadership = Leadership::always(env.clone());
+        FleetMetrics::new(caches(sets, Vec::new()), env, watch::channel(true).1, leadership).register(&metrics);
+        let text = metrics.text(Format::OpenMetrics).unwrap();
+        for (index, (state, _)) in states.into_iter().enumerate() {
+            let line = format!(r#"podset_rollouts{{state="{state}"}} {}"#, index + 1);
+            assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -281,9 +281,9 @@ impl Input<'_> {
     /// Returns the creates in this order:
     ///
     /// 1. Names with a create that has no answer. They already count as pods.
-    /// 2. New names, the lowest free ones: as many pods as are missing after group 3.
-    /// 3. Names whose create was rejected or not sent, oldest first, at most as many as are missing. They come last so that they do not hold
-    ///    up the others.
+    /// 2. The lowest free names, for the missing pods that group 3 leaves.
+    /// 3. Names whose create was rejected or not sent, oldest first, at most one for each missing pod. They come last so that they do not
+    ///    hold up the others.
     fn creations(&self, missing: usize) -> Vec<Creation> {
         let Input { state, names: Names { nth, is_known, is_resting }, .. } = *self;
         let creation = |name, is_repeated| Creation { name, replacements: 0, is_repeated, former: None };

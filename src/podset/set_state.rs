@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     count::Progress,
-    observe::Set,
+    observe::{PodsLike, Set, Wanted},
     rejected_writes::RejectedWrites,
     rejection::{BACKOFF, Rejection},
     restart_backoff::Finishes,
@@ -89,7 +89,8 @@ pub struct FailedPreparation {
 impl Preparation {
     /// Whether the template of the spec is stored. The default pod needs no storing.
     pub fn is_stored(&self, set: &Set) -> bool {
-        set.revision() == Some(Revision::of(None, 0)) || self.stored == set.revision()
+        let is_default = matches!(set.wanted, Ok(Wanted { template: PodsLike::Template(None), .. }));
+        is_default || self.stored == set.revision()
     }
 
     /// Whether the template of the spec is new to this process, or could not be stored.

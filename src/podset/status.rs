@@ -328,6 +328,7 @@ mod tests {
     use super::*;
     use crate::podset::{
         conditions::is_same,
+        observe::PodsLike,
         revision::Revision,
         set_state::{FailedPreparation, Reports},
         testing::{self, PodBuilder},
@@ -468,7 +469,7 @@ mod tests {
         Arc::make_mut(&mut unreadable.set).wanted = Err("unreadable".to_owned());
         assert_eq!(message(&unreadable, Hold::Blocked, &none), "2 pods are ready: unreadable");
         let mut unstored = two_ready();
-        Arc::make_mut(&mut unstored.set).wanted.as_mut().unwrap().revision = Revision::of(None, 7);
+        Arc::make_mut(&mut unstored.set).wanted.as_mut().unwrap().template = PodsLike::Large(2000);
         let mut state = SetState::default();
         state.preparation.failed = Some(Box::new(FailedPreparation {
             revision: unstored.set.revision().unwrap(),

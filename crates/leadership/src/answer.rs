@@ -16,7 +16,7 @@ pub enum Proof {
     Done,
     /// The write was rejected for certain.
     Rejected(Box<Status>),
-    /// The write may or may not take effect: the API server returned an error, or the answer (`None`) is no Status about the request.
+    /// The write may or may not take effect. Contains the error of the API server; `None` if the answer is not a Status about the request.
     Unclear(Option<Box<Status>>),
 }
 

@@ -22,7 +22,7 @@ pub struct Candidate {
     pub timing: Timing,
     /// What writes the Lease.
     pub store: Store,
-    /// For a liveness check: the election calls it at least every 5 s, plus half of the renew deadline while an operation on
+    /// The election calls this for a liveness check, at least every 5 s, plus half of the renew deadline while an operation on
     /// the Lease runs. It must not block. By default it does nothing.
     pub heartbeat: Arc<dyn Fn() + Send + Sync>,
     /// Time and randomness.

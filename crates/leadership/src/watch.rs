@@ -40,7 +40,7 @@ pub async fn watch_for_ever(operations: &Operations) {
         let began = env.now();
         let patience = Duration::from_secs(SERVED.into()) + GRACE;
         match tokio::time::timeout(patience, watch_once(operations, &mut from)).await {
-            Ok(Ok(())) => failures.recovered("the Lease can be watched again"),
+            Ok(Ok(())) => failures = FailureLog::default(),
             // The connection may be dead: list again to see what the watch missed.
             Err(_) => from = None,
             Ok(Err(error)) => {

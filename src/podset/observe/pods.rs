@@ -221,7 +221,8 @@ impl Pods {
         self.remove(uid, now);
     }
 
-    /// Adds the pod that a create returned, unless it is known already: the answer is not newer, and contains only metadata.
+    /// Adds the pod that a create returned. If it is known already, only its number of replacements is updated: the answer is not newer, and
+    /// contains only metadata.
     pub fn created(&mut self, pod: Pod, now: Timestamp) {
         if let Some(seen) = self.index.get_mut(&pod.uid) {
             if seen.pod.replacements < pod.replacements {

@@ -239,7 +239,7 @@ fn is_disconnected(error: &ReadError) -> bool {
 struct WatchBackoff {
     wait: Option<SignedDuration>,
     logged: LogOnce,
-    /// Whether a watch has ended with an error after which a new list is needed, since the last success.
+    /// Whether, since the last success, a watch has failed in a way that needs a new list.
     is_gone: bool,
     /// Whether the last watch was silent.
     is_silent: bool,

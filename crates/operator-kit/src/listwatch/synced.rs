@@ -43,7 +43,7 @@ fn are_listed(watches: &Watches) -> bool {
 }
 
 impl Synced {
-    /// Registers the watch of `what` in `scope`, which has not listed yet, and returns its state. All watches of a controller must be
+    /// Registers the watch of `what` in `scope`, which has not listed yet. Returns what reports its state. All watches of a controller must be
     /// registered before the first of them begins.
     pub fn watch(&self, what: &'static str, scope: &Scope) -> Listing {
         let listing = Listing { synced: self.clone(), what, scope: scope.clone() };
@@ -79,7 +79,7 @@ impl Synced {
     }
 }
 
-/// The state of one watch.
+/// Reports the state of one watch.
 #[derive(Clone, Debug)]
 pub struct Listing {
     synced: Synced,

@@ -104,7 +104,7 @@ pub struct ControllerMetrics {
     time: HistogramWithExemplars<[(&'static str, String); 1]>,
     max_concurrent: Gauge,
     active: Gauge,
-    /// Those of its queue.
+    /// The metrics of its queue.
     pub queue: QueueMetrics,
 }
 
@@ -206,7 +206,7 @@ impl QueueMetrics {
         let [queue, controller] = [("name", name), ("controller", name)];
         let labels = [queue, controller];
         let help = "Current depth of workqueue by workqueue and priority.";
-        // controller-runtime's metric has this label. The depth is not split by lane, so its value is always 0.
+        // controller-runtime's metric has this label. Here it is always 0, because the depth is not split by lane.
         let with_priority = [queue, controller, ("priority", "0")];
         let mut all = vec![Series::new("workqueue_depth", help, &with_priority, self.depth.clone())];
         let help = "Total number of adds handled by workqueue.";
