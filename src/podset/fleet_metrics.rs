@@ -336,8 +336,8 @@ mod tests {
         for (index, (_, reason)) in states.into_iter().enumerate() {
             sets.extend((0..=index).map(|number| {
                 let name = format!("{reason}-{number}");
-                let uid = Uid::from(name.as_str());
-                Set { key: ObjectKey::new("default", &name), uid, ..set(2, &[("Ready", "False", reason, 9)]) }
+                let (key, uid) = (ObjectKey::new("default", name.as_str()), name.as_str().into());
+                Set { key, uid, ..set(2, &[("Ready", "False", reason, 9)]) }
             }));
         }
         let metrics = Metrics::new(env.clone());

@@ -261,7 +261,7 @@ impl Election {
             return Err(Lost::Taken(match observation.holder() {
                 _ if observation.is_absent() => "the Lease was deleted".to_owned(),
                 holder if holder == self.candidate().identity => "the Lease was recreated".to_owned(),
-                holder => format!("its holder now: {holder}"),
+                holder => format!("the holder is now {holder}"),
             }));
         }
         Ok(())
