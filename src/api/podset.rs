@@ -132,7 +132,7 @@ pub enum UpdateStrategyType {
 #[schemars(inline)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RollingUpdate {
-    /// How many pods may be unavailable during a rollout: a number from 1, or a percentage of spec.replicas from 1% to 100% that is
+    /// How many pods may be unavailable during a rollout: a number of at least 1, or a percentage of spec.replicas from 1% to 100% that is
     /// rounded down, but to no less than 1.
     #[schemars(schema_with = "max_unavailable")]
     pub max_unavailable: Option<IntOrString>,
