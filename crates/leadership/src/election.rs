@@ -174,7 +174,9 @@ impl Election {
             };
             match taken {
                 Ok(Some(since)) if self.begin(since) => return Ok(Some(since)),
-                Ok(_) | Err(OperationError::Conflict) => failures.recovered("the lease can be read and written again"),
+                Ok(_) | Err(OperationError::Conflict) => {
+                    recovered(&mut failures, "the lease can be read and written again")
+                }
                 Err(OperationError::WentBack(went_back)) => return Err(went_back.into()),
                 Err(error) => failures.log("cannot take the lease", &error),
             }
@@ -233,7 +235,7 @@ impl Election {
                 // A renewal after the deadline does not revive the term.
                 Ok(Some(renewed)) if self.leader_state.prolong(Ends::after(renewed, &timing)) => {
                     since = renewed;
-                    failures.recovered("the lease can be renewed again");
+                    recovered(&mut failures, "the lease can be renewed again");
                 }
                 Ok(Some(_)) => return Err(lost()),
                 Ok(None) => debug!("the lease was not renewed: this process does not hold it"),
@@ -325,6 +327,12 @@ impl Tries {
     fn free_from(seen: &Observation, period: SignedDuration) -> Option<Timestamp> {
         let handicap = if seen.names_us() { period } else { SignedDuration::ZERO };
         seen.frees_at().map(|free| free.saturating_add(handicap).unwrap_or(Timestamp::MAX))
+    }
+}
+
+fn recovered(failures: &mut FailureLog, sentence: &str) {
+    if failures.recovered() {
+        info!("{sentence}");
     }
 }
 

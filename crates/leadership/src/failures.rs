@@ -3,7 +3,7 @@
 use std::{error::Error, time::Duration};
 
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 /// A failure that equals the last logged one is logged as a warning again after this time.
 const QUIET: Duration = Duration::from_secs(60);
@@ -32,11 +32,9 @@ impl FailureLog {
         is_news
     }
 
-    /// The failure is over. Logs this sentence if there was one.
-    pub fn recovered(&mut self, sentence: &str) {
-        if self.0.take().is_some() {
-            info!("{sentence}");
-        }
+    /// The failure is over. Returns whether there was one.
+    pub fn recovered(&mut self) -> bool {
+        self.0.take().is_some()
     }
 }
 
@@ -57,18 +55,8 @@ pub fn with_causes(error: &(dyn Error + 'static)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    };
-
-    use kube::core::Status;
-    use tracing::{
-        Event, Level, Metadata, Subscriber,
-        span::{Attributes, Id, Record},
-    };
-
     use super::*;
+    use kube::core::Status;
 
     #[test]
     fn errors_show_their_causes_and_rejections_their_message() {
@@ -89,36 +77,11 @@ mod tests {
         assert!(failures.is_news("forbidden"));
     }
 
-    /// Counts the events at the level info.
-    #[derive(Clone, Default)]
-    struct Infos(Arc<AtomicUsize>);
-
-    impl Subscriber for Infos {
-        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            *metadata.level() == Level::INFO
-        }
-        fn event(&self, _: &Event<'_>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-        fn new_span(&self, _: &Attributes<'_>) -> Id {
-            Id::from_u64(1)
-        }
-        fn record(&self, _: &Id, _: &Record<'_>) {}
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
-        fn enter(&self, _: &Id) {}
-        fn exit(&self, _: &Id) {}
-    }
-
     #[test]
     fn a_recovery_is_reported_once() {
-        let (mut failures, infos) = (FailureLog::default(), Infos::default());
-        let is_reported = |failures: &mut FailureLog| {
-            let before = infos.0.load(Ordering::Relaxed);
-            tracing::subscriber::with_default(infos.clone(), || failures.recovered("it works"));
-            infos.0.load(Ordering::Relaxed) > before
-        };
-        assert!(!is_reported(&mut failures));
+        let mut failures = FailureLog::default();
+        assert!(!failures.recovered());
         failures.log("cannot", &std::io::Error::other("away"));
-        assert!(is_reported(&mut failures) && !is_reported(&mut failures));
+        assert!(failures.recovered() && !failures.recovered());
     }
 }

@@ -40,7 +40,9 @@ pub async fn watch_for_ever(operations: &Operations) {
         let began = env.now();
         let patience = Duration::from_secs(SERVED.into()) + GRACE;
         match tokio::time::timeout(patience, watch_once(operations, &mut from)).await {
-            Ok(Ok(())) => failures = FailureLog::default(),
+            Ok(Ok(())) => {
+                failures.recovered();
+            }
             // The connection may be dead: list again to see what the watch missed.
             Err(_) => from = None,
             Ok(Err(error)) => {
