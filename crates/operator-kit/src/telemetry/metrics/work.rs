@@ -145,23 +145,23 @@ impl ControllerMetrics {
     }
 
     /// Counts a reconcile as active until the returned value is dropped.
-    pub fn reconciling(&self) -> Reconciling {
+    pub fn reconciling(&self) -> Reconciling<'_> {
         self.active.inc();
-        Reconciling { started: self.env.now(), metrics: self.clone() }
+        Reconciling { started: self.env.now(), metrics: self }
     }
 }
 
 /// A reconcile that is under way.
 #[derive(Debug)]
-pub struct Reconciling {
-    metrics: ControllerMetrics,
+pub struct Reconciling<'a> {
+    metrics: &'a ControllerMetrics,
     started: Timestamp,
 }
 
-impl Reconciling {
+impl Reconciling<'_> {
     /// Counts and times the reconcile; `span` was its span.
     pub fn ended(self, outcome: Outcome, span: Option<SpanRef>) {
-        let ControllerMetrics { env, total, time, .. } = &self.metrics;
+        let ControllerMetrics { env, total, time, .. } = self.metrics;
         for (_, count) in Outcome::ALL.iter().zip(total).filter(|(counted, _)| **counted == outcome) {
             count.inc();
         }
@@ -170,7 +170,7 @@ impl Reconciling {
     }
 }
 
-impl Drop for Reconciling {
+impl Drop for Reconciling<'_> {
     fn drop(&mut self) {
         self.metrics.active.dec();
     }
