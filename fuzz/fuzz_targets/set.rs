@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use podset_operator::{
     api::{PodReplacementPolicy, PodSetSpec, PodSetStatus, UpdateStrategyType},
-    podset::observe::{Set, Whole},
+    podset::observe::{PodsLike, Set, Whole},
 };
 use podset_operator_fuzz::{Edit, POD, edited};
 use serde_json::{Value, json};
@@ -65,6 +65,11 @@ fuzz_target!(|edits: Vec<Edit>| {
         (whole.revision(), whole.replicas(), whole.waits_from),
         (set.revision(), set.replicas(), set.waits_from)
     );
+    match set.wanted.as_ref().map(|wanted| &wanted.template) {
+        Ok(PodsLike::Template(Some(template))) => assert!(template.bytes() <= 1 << 10),
+        Ok(PodsLike::Large(bytes)) => assert!(*bytes > 1 << 10),
+        Ok(PodsLike::Template(None)) | Err(_) => {}
+    }
 
     if let Ok(status) = serde_json::from_value::<PodSetStatus>(json["status"].clone()) {
         assert_eq!(set.status, status);

@@ -20,8 +20,8 @@ pub use pod::{Phase, Pod};
 pub(super) use pods::Pods;
 use pods::Urgency;
 pub use rules::{CacheRules, Owner, QUARANTINE};
-pub(super) use set::{PodsLike, Wanted};
-pub use set::{Set, Whole};
+pub(super) use set::Wanted;
+pub use set::{PodsLike, Set, Whole};
 pub(super) use sets::{Effects, Sets};
 
 use operator_kit::{
