@@ -53,7 +53,7 @@ pub async fn act(context: &Context, view: &View, plan: &Plan, state: &mut SetSta
 }
 
 impl Work<'_> {
-    /// Reads pods of which the cache does not know whether they exist.
+    /// Reads pods that may or may not exist.
     async fn look<'p>(&mut self, looks: &'p [Look]) {
         let Work { batch, state, done } = self;
         let read = |look: &'p Look| batch.read_pod(&look.key);

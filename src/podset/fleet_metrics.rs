@@ -132,7 +132,7 @@ impl FleetMetrics {
         FleetMetrics { observed, env, synced, leadership, noticed: Mutex::default() }
     }
 
-    /// Registers these metrics, and that of the version.
+    /// Registers these metrics and the version.
     pub fn register(self, metrics: &Metrics) {
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         metrics.register(|registry| {
@@ -298,7 +298,7 @@ mod tests {
         Arc::new(Mutex::new(caches))
     }
 
-    /// Two sets that are Ready without pods, and one in a rollout for 30 s, of whose pods one has been terminating for a minute.
+    /// Two sets that are Ready without pods. A third one has been in a rollout for 30 s, and one of its pods terminating for a minute.
     fn a_rollout_and_two_neglected_sets() -> (Vec<Set>, Vec<PodBuilder>) {
         let rolling = [("Ready", "False", "RolloutInProgress", 30), ("ReplicaFailure", "True", "FailedCreate", 30)];
         let neglected = |name: &str| Set {

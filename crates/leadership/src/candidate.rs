@@ -22,8 +22,8 @@ pub struct Candidate {
     pub timing: Timing,
     /// What writes the Lease.
     pub store: Store,
-    /// The election calls this for a liveness check, at least every 5 s, plus half of the renew deadline while an operation on
-    /// the Lease runs. It must not block. By default it does nothing.
+    /// The election calls this for a liveness check, at least every 5 s, plus half of the renew deadline while an operation on the Lease
+    /// runs. It must not block. By default it does nothing.
     pub heartbeat: Arc<dyn Fn() + Send + Sync>,
     /// Time and randomness.
     pub env: Env,

@@ -45,7 +45,8 @@ where
 #[derive(Clone)]
 struct Pool<C> {
     connector: C,
-    /// Connections whose requests have been answered, in the order of their use. hyper calls one ready when the body of its answer was read.
+    /// Connections whose requests have been answered, the latest one last. A connection is ready once hyper has read the body of its
+    /// answer.
     answered: Arc<Mutex<Vec<Connection>>>,
 }
 
@@ -64,8 +65,8 @@ where
     C::Error: Into<BoxError>,
     C::Future: Send,
 {
-    /// Takes the most recently used connection that is ready, so that the others expire, and drops expired ones. If no further request comes,
-    /// the API server closes them.
+    /// Takes the most recently used connection that is ready, so that the others expire, and drops expired ones. If no further request
+    /// comes, the API server closes them.
     fn reuse(&self) -> Option<Connection> {
         let (mut answered, now) = (lock(&self.answered), Instant::now());
         answered.retain(|connection| now - connection.used < IDLE && !connection.sender.is_closed());

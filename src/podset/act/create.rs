@@ -207,8 +207,8 @@ impl Work<'_> {
         false
     }
 
-    /// Handles a create whose name was taken. `found` is our own pod of an earlier create, or another pod; `None`: the name is free again.
-    /// Returns whether the next create may be sent.
+    /// Handles a create whose name was taken. `found` has this name, and may be our own pod of an earlier create; `None`: the name is free
+    /// again. Returns whether the next create may be sent.
     fn handle_taken(&mut self, name: &str, found: Option<Pod>) -> bool {
         let Batch { context, set, .. } = self.batch;
         let key = set.key.sibling(name);
