@@ -75,17 +75,18 @@ impl Context {
     pub fn new(shared: &runner::Context, parts: Parts) -> Self {
         let runner::Context { env, metrics, stop, .. } = shared;
         let Parts { clients, rules, scopes, default_image, instance, installation } = parts;
+        let busy = FairSemaphore::new(u32::MAX as usize);
         Context {
             queue: Queue::new(env.clone(), metrics.controller(NAME).queue),
-            recorder: Recorder::new(env.clone(), clients.write.clone(), instance),
+            recorder: Recorder::new(env.clone(), clients.write.clone(), instance, busy.clone(), stop.clone()),
             others: Others::new(installation, metrics),
             observed: Arc::new(Mutex::new(Caches::new(rules.cache))),
             default_spec: pod::default_spec(&default_image),
             templates: FairSemaphore::new(budget::TOTAL),
-            busy: FairSemaphore::new(u32::MAX as usize),
             states: Mutex::default(),
             env: env.clone(),
             stop: stop.clone(),
+            busy,
             clients,
             rules,
             scopes,

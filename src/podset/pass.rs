@@ -12,6 +12,7 @@ use super::{
     names::Names,
     observe::{Set, View, Whole},
     plan::{self, Hold, Input, Plan, soonest},
+    recorder::{BUSY_RETRY, PODS_FIRST},
     report,
     set_state::SetState,
     takeover::{READ_RETRY, TakeOver},
@@ -26,12 +27,6 @@ const ROOM_RETRY: SignedDuration = SignedDuration::from_millis(500);
 
 /// If a set has more to try before it reports, it reports anyway after this time.
 const REPORT_AFTER: SignedDuration = SignedDuration::from_secs(4);
-
-/// How long a status can wait, from the start of the set's work, while the operator works on pods of other sets in the namespace.
-const PODS_FIRST: SignedDuration = SignedDuration::from_secs(2);
-
-/// How often a status that waits checks whether that work is done.
-const BUSY_RETRY: SignedDuration = SignedDuration::from_millis(250);
 
 /// One pass over one set.
 pub struct Pass<'a> {
@@ -192,8 +187,9 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether the status of this set waits, because the operator works on pods of other sets in the namespace. Only the result of finished
-    /// work can wait: a failure and the end of a rollout are reported at once.
+    /// Whether the status of this set waits, because the operator works on pods of other sets in the namespace, but not longer than
+    /// [`PODS_FIRST`] from the start of the set's own work. Only the result of finished work can wait: a failure and the end of a rollout are
+    /// reported at once.
     fn status_can_wait(&self, view: &View, after: &Plan, new: &PodSetStatus, state: &SetState) -> bool {
         let Context { env, busy, stop, .. } = self.context;
         let is_on_hold = after.hold != Hold::Nothing || state.preparation.failure(&view.set).is_some();

@@ -1,13 +1,16 @@
-//! Part of *report*: sends events in the background, a few at once, so that no pod or status waits for them.
+//! Part of *report*: sends events in the background, a few at once and after the pods, so that no pod or status waits for them.
 //!
 //! [`Recorder::record`] takes events, and [`Recorder::run`] sends one create for each. An event that is rejected or gets no answer is lost.
 
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::events::v1::Event as EventResource;
-use tokio::sync::{Mutex, mpsc};
+use tokio::{
+    sync::{Mutex, mpsc},
+    time::sleep,
+};
 use tokio_util::{
     sync::CancellationToken,
     task::{TaskTracker, task_tracker::TaskTrackerToken},
@@ -27,6 +30,12 @@ use operator_kit::{
     requests,
     telemetry::spans::SpanRef,
 };
+
+/// How long a report can wait while the operator works on pods of the namespace.
+pub const PODS_FIRST: SignedDuration = SignedDuration::from_secs(4);
+
+/// How often a report that waits checks whether that work is done.
+pub const BUSY_RETRY: SignedDuration = SignedDuration::from_millis(250);
 
 /// The most events that wait; further ones are lost. Namespaces share the places fairly; one alone gets 7,500.
 const WAITING: usize = 10_000;
@@ -50,6 +59,9 @@ pub struct Recorder {
     unsent: TaskTracker,
     /// Each event in flight holds one of these places, too.
     slots: FairSemaphore,
+    /// Events wait while their namespace holds one of these places, until `stop`.
+    busy: FairSemaphore,
+    stop: CancellationToken,
     /// Stops the sending of further events.
     stop_sending: CancellationToken,
 }
@@ -69,12 +81,23 @@ struct QueuedEvent {
 }
 
 impl Recorder {
-    /// A recorder that sends through `writer`. Events name `instance` as the process.
-    pub fn new(env: Env, writer: Writer, instance: String) -> Self {
+    /// A recorder that sends through `writer`. Events name `instance` as the process. They wait for pods while their namespace holds a place
+    /// of `busy`, until `stop`.
+    pub fn new(env: Env, writer: Writer, instance: String, busy: FairSemaphore, stop: CancellationToken) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let (places, slots) = (FairSemaphore::new(WAITING), FairSemaphore::new(AT_ONCE));
-        let (unsent, stop_sending) = (TaskTracker::new(), CancellationToken::new());
-        Recorder { env, writer, instance, sender, receiver: Mutex::new(receiver), places, unsent, slots, stop_sending }
+        Recorder {
+            receiver: Mutex::new(receiver),
+            places: FairSemaphore::new(WAITING),
+            unsent: TaskTracker::new(),
+            slots: FairSemaphore::new(AT_ONCE),
+            stop_sending: CancellationToken::new(),
+            env,
+            writer,
+            instance,
+            sender,
+            busy,
+            stop,
+        }
     }
 
     /// Queues events of this set that have just happened.
@@ -113,10 +136,20 @@ impl Recorder {
     }
 
     async fn send(&self, queued: QueuedEvent) {
+        self.wait_for_pods(&queued.key.namespace).await;
         let _slot = self.slots.acquire(&queued.key.namespace).await;
         if !self.stop_sending.is_cancelled() {
             // On the heap, so that a waiting event holds no room for its request.
             Box::pin(self.send_now(queued)).await;
+        }
+    }
+
+    /// Waits while the operator works on pods of this namespace.
+    async fn wait_for_pods(&self, namespace: &str) {
+        let mut left = PODS_FIRST;
+        while self.busy.is_held_by(namespace) && left.is_positive() && !self.stop.is_cancelled() {
+            self.stop.run_until_cancelled(sleep(BUSY_RETRY.unsigned_abs())).await;
+            left -= BUSY_RETRY;
         }
     }
 
@@ -162,6 +195,10 @@ mod tests {
         Set { key: ObjectKey::new("other", "web"), ..testing::set(1) }
     }
 
+    fn new_recorder(env: Env, writer: Writer) -> Recorder {
+        Recorder::new(env, writer, "operator-1".to_owned(), FairSemaphore::new(8), CancellationToken::new())
+    }
+
     /// A recorder, and how many events it has sent.
     fn recorder() -> (Arc<Recorder>, Arc<AtomicUsize>) {
         let sent = Arc::new(AtomicUsize::new(0));
@@ -173,7 +210,7 @@ mod tests {
         let env = virtual_env();
         let writer =
             Writer::new(kube::Client::new(service, "default"), &Uri::default(), Leadership::always(env.clone()));
-        (Arc::new(Recorder::new(env, writer, "operator-1".to_owned())), sent)
+        (Arc::new(new_recorder(env, writer)), sent)
     }
 
     #[tokio::test(start_paused = true)]
@@ -203,6 +240,36 @@ mod tests {
         assert!(bytes < 1_000, "{bytes}");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn an_event_waits_for_pods_of_its_namespace_but_not_for_long_and_not_at_the_end() {
+        let (recorder, sent) = recorder();
+        let now = || sent.load(Ordering::Relaxed);
+        let running = recorder.clone();
+        let running = tokio::spawn(async move { running.run().await });
+        let set = testing::set(1);
+        let busy = recorder.busy.try_acquire(&set.key.namespace, 1).unwrap();
+        recorder.record(&set, vec![event()]);
+        recorder.record(&set_elsewhere(), vec![event()]);
+        sleep(Duration::from_millis(3_900)).await;
+        assert_eq!(now(), 1, "that of the other namespace");
+        sleep(Duration::from_millis(200)).await;
+        assert_eq!(now(), 2);
+        recorder.record(&set, vec![event()]);
+        sleep(Duration::from_millis(300)).await;
+        assert_eq!(now(), 2);
+        drop(busy);
+        sleep(Duration::from_millis(300)).await;
+        assert_eq!(now(), 3);
+        let _busy = recorder.busy.try_acquire(&set.key.namespace, 1).unwrap();
+        recorder.record(&set, vec![event()]);
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!(now(), 3);
+        recorder.stop.cancel();
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(now(), 4);
+        running.abort();
+    }
+
     /// The API server never responds for the namespace `default`.
     #[tokio::test(start_paused = true)]
     async fn events_of_one_namespace_do_not_delay_those_of_another() {
@@ -220,7 +287,7 @@ mod tests {
         });
         let client = kube::Client::new(service, "default");
         let writer = Writer::new(client, &Uri::default(), Leadership::always(env.clone()));
-        let recorder = Recorder::new(env, writer, "operator-1".to_owned());
+        let recorder = new_recorder(env, writer);
         recorder.record(&testing::set(1), vec![event(); 20]);
         recorder.record(&set_elsewhere(), vec![event(); 20]);
         let _ = tokio::time::timeout(Duration::from_secs(1), recorder.run()).await;
