@@ -37,6 +37,8 @@ func lease(in, name string, spec object) unstructured.Unstructured {
 
 func TestTheChartInstallsBesideNoOtherInstallation(t *testing.T) {
 	held, released := object{"holderIdentity": "operator-1_ab12"}, object{"holderIdentity": "", "leaseDurationSeconds": int64(1)}
+	own := object{"holderIdentity": "podset-operator-5d8f7c9b6d-x2k4q_ab12"}
+	longer := object{"holderIdentity": "podset-operator-b-5d8f7c9b6d-x2k4q_ab12"}
 	other := lease("ops", "podset-operator", held)
 	for name, story := range map[string]struct {
 		leases  []unstructured.Unstructured
@@ -45,7 +47,9 @@ func TestTheChartInstallsBesideNoOtherInstallation(t *testing.T) {
 		refused bool
 	}{
 		"no Lease":                   {},
-		"its own, of a former time":  {leases: []unstructured.Unstructured{lease(namespace, "podset-operator", held)}},
+		"its own, of a former time":  {leases: []unstructured.Unstructured{lease(namespace, "podset-operator", own)}},
+		"another one's, beside it":   {leases: []unstructured.Unstructured{lease(namespace, "podset-operator", held)}, refused: true},
+		"one of a longer name":       {leases: []unstructured.Unstructured{lease(namespace, "podset-operator", longer)}, refused: true},
 		"one that was released":      {leases: []unstructured.Unstructured{lease("ops", "podset-operator", released)}},
 		"one without a spec":         {leases: []unstructured.Unstructured{lease("ops", "podset-operator", nil)}},
 		"that of another program":    {leases: []unstructured.Unstructured{lease("ops", "another", held)}},
@@ -60,7 +64,9 @@ func TestTheChartInstallsBesideNoOtherInstallation(t *testing.T) {
 		if (err != nil) != story.refused {
 			t.Errorf("%s: %v", name, err)
 		}
-		for _, words := range []string{"Lease ops/podset-operator (holder operator-1_ab12)", "allowSecondInstallation=true", "kubectl delete lease"} {
+		for _, words := range []string{
+			"/podset-operator (holder ", "leaderElection.resourceName=NAME", "allowSecondInstallation=true", "kubectl delete lease",
+		} {
 			if story.refused && !strings.Contains(fmt.Sprint(err), words) {
 				t.Errorf("%s: %q is not in %v", name, words, err)
 			}
