@@ -1,4 +1,4 @@
-//! Part of *report*: sends events in the background, a few at once and after the pods, so that no pod or status waits for them.
+//! Part of *report*: sends events in the background, a few at once, so that no pod or status waits for them.
 //!
 //! [`Recorder::record`] takes events, and [`Recorder::run`] sends one create for each. An event that is rejected or gets no answer is lost.
 
@@ -59,7 +59,7 @@ pub struct Recorder {
     unsent: TaskTracker,
     /// Each event in flight holds one of these places, too.
     slots: FairSemaphore,
-    /// Events wait while their namespace holds one of these places, until `stop`.
+    /// Events that can wait do so while their namespace holds one of these places, until `stop`.
     busy: FairSemaphore,
     stop: CancellationToken,
     /// Stops the sending of further events.
@@ -81,8 +81,8 @@ struct QueuedEvent {
 }
 
 impl Recorder {
-    /// A recorder that sends through `writer`. Events name `instance` as the process. They wait for pods while their namespace holds a place
-    /// of `busy`, until `stop`.
+    /// A recorder that sends through `writer`. Events name `instance` as the process. Those that can wait do so while their namespace holds a
+    /// place of `busy`, until `stop`.
     pub fn new(env: Env, writer: Writer, instance: String, busy: FairSemaphore, stop: CancellationToken) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
         Recorder {
@@ -136,7 +136,9 @@ impl Recorder {
     }
 
     async fn send(&self, queued: QueuedEvent) {
-        self.wait_for_pods(&queued.key.namespace).await;
+        if queued.event.can_wait {
+            self.wait_for_pods(&queued.key.namespace).await;
+        }
         let _slot = self.slots.acquire(&queued.key.namespace).await;
         if !self.stop_sending.is_cancelled() {
             // On the heap, so that a waiting event holds no room for its request.
@@ -185,6 +187,7 @@ mod tests {
     use crate::podset::{set_state::Burst, testing};
     use leadership::{Leadership, env::testing::virtual_env};
 
+    /// An event about finished work.
     fn event() -> Event {
         let burst = Burst { wanted: 1, from: 0, created: 1, is_deleting: false, is_scaling: true };
         events::work_done(&burst, 1).unwrap()
@@ -249,24 +252,25 @@ mod tests {
         let set = testing::set(1);
         let busy = recorder.busy.try_acquire(&set.key.namespace, 1).unwrap();
         recorder.record(&set, vec![event()]);
+        recorder.record(&set, vec![events::pods_failing("web-podbthcj failed")]);
         recorder.record(&set_elsewhere(), vec![event()]);
         sleep(Duration::from_millis(3_900)).await;
-        assert_eq!(now(), 1, "that of the other namespace");
+        assert_eq!(now(), 2, "the failure, and that of the other namespace");
         sleep(Duration::from_millis(200)).await;
-        assert_eq!(now(), 2);
+        assert_eq!(now(), 3);
         recorder.record(&set, vec![event()]);
         sleep(Duration::from_millis(300)).await;
-        assert_eq!(now(), 2);
+        assert_eq!(now(), 3);
         drop(busy);
         sleep(Duration::from_millis(300)).await;
-        assert_eq!(now(), 3);
+        assert_eq!(now(), 4);
         let _busy = recorder.busy.try_acquire(&set.key.namespace, 1).unwrap();
         recorder.record(&set, vec![event()]);
         sleep(Duration::from_millis(10)).await;
-        assert_eq!(now(), 3);
+        assert_eq!(now(), 4);
         recorder.stop.cancel();
         sleep(Duration::from_millis(1)).await;
-        assert_eq!(now(), 4);
+        assert_eq!(now(), 5);
         running.abort();
     }
 
