@@ -138,6 +138,7 @@ impl<'a> Round<'a> {
         let ([pods, status], oldest) =
             self.watcher.until_at_rest(limit, &mut self.processes).await.with_context(what)?;
         let (cpu, peak) = usage(&mut self.processes)?;
+        let has_gap = self.watcher.judge().has_gap;
         // Rounded to milliseconds, so that records that are read again have the same values.
         let seconds = |time: Duration| (time.as_secs_f64() * 1000.0).round() / 1000.0;
         let since = |mark: Option<Instant>| mark.map(|mark| seconds(mark - began));
@@ -154,7 +155,7 @@ impl<'a> Round<'a> {
             peak: has_process.then_some(peak),
             excess: self.watcher.judge().excess(),
             // After a gap, the ages from before it are unknown.
-            oldest: (self.load.kind == Kind::Scale && !self.watcher.judge().has_gap).then_some(seconds(oldest)),
+            oldest: (self.load.kind == Kind::Scale && !has_gap).then_some(seconds(oldest)),
         })
     }
 
