@@ -141,7 +141,7 @@ impl Controller for TallyController {
     fn background(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
         let watch = |scope: &Scope| {
             let source = Source::new::<Tally>("tallies.poc.test.domain", scope);
-            let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(source.what, scope));
+            let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.register(source.what, scope));
             let sink = move |change| {
                 for key in controller.cache().apply(&of, change) {
                     controller.queue.add(key, queue::SPEC);

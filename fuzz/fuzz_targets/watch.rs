@@ -86,7 +86,7 @@ fn delivered(body: Pieces) -> (Vec<Delivered>, Option<u64>) {
             None
         });
         let source = Source { what: "pods", path: "/api/v1/pods".into(), labels: None, metadata_only: false, is_stale };
-        let listing = Synced::default().watch("pods", &None);
+        let listing = Synced::default().register("pods", &None);
         let watch = listwatch::run(
             Reader::new(client, &http::Uri::default()),
             source,

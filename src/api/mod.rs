@@ -45,7 +45,7 @@ pub mod condition {
     pub const READY: &str = "Ready";
     /// True while the controller works on the object.
     pub const RECONCILING: &str = "Reconciling";
-    /// True when only a change of the spec can help.
+    /// True if the spec is invalid, or a rollout makes no progress in time.
     pub const STALLED: &str = "Stalled";
     /// True while creates or deletes of pods of the set are rejected or get no answer.
     pub const REPLICA_FAILURE: &str = "ReplicaFailure";

@@ -71,7 +71,7 @@ pub struct MyCustomResourceController {
     clients: Clients,
     scopes: Vec<Scope>,
     index: Mutex<Index>,
-    /// The first resource cancels it, which starts the watch of pods.
+    /// Cancelled once there is a resource. That starts the watch of pods.
     needs_pods: CancellationToken,
     queue: Queue,
     synced: Synced,
@@ -154,9 +154,9 @@ impl Controller for MyCustomResourceController {
         for scope in &self.scopes {
             let (reader, env) = (&self.clients.read, &self.env);
             let resources = Source::new::<MyCustomResource>("mycustomresources.poc.test.domain", scope);
-            let listing = self.synced.watch(resources.what, scope);
+            let listing = self.synced.register(resources.what, scope);
             let (controller, watched) = (self.clone(), scope.clone());
-            let pods = self.synced.watch(PODS, scope);
+            let pods = self.synced.register(PODS, scope);
             pods.set(State::NotStarted);
             let pod_listing = pods.clone();
             let sink = move |change| controller.resource_changed(&watched, change, &pods);

@@ -25,8 +25,8 @@ pub struct Count {
 }
 
 impl Count {
-    /// How many pods may be created: **the line that keeps the promise**. Every pod that may live counts. A create without an answer counts
-    /// too, so it may be repeated under its name.
+    /// How many more pods may be created: **the line that keeps the promise**. Every pod that may live counts. A create without an answer
+    /// counts too, and is repeated under its name.
     pub fn missing(&self) -> usize {
         self.wanted.saturating_sub(self.occupied())
     }

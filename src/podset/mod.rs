@@ -104,12 +104,12 @@ impl Controller for PodSetController {
         let Context { clients, env, .. } = &self.context;
         for scope in &self.context.scopes {
             let sets = self.context.set_source(scope);
-            let (controller, watched, listing) = (self.clone(), scope.clone(), self.synced.watch(sets.what, scope));
+            let (controller, watched, listing) = (self.clone(), scope.clone(), self.synced.register(sets.what, scope));
             let sink = move |change| controller.set_changed(&watched, change);
             background.push(listwatch::run(clients.read.clone(), sets, env.clone(), listing, sink).boxed());
 
             let pods = self.context.pod_source(scope);
-            let (controller, watched, listing) = (self.clone(), scope.clone(), self.synced.watch(pods.what, scope));
+            let (controller, watched, listing) = (self.clone(), scope.clone(), self.synced.register(pods.what, scope));
             let sink = move |change| controller.pod_changed(&watched, change);
             background.push(listwatch::run(clients.read.clone(), pods, env.clone(), listing, sink).boxed());
         }

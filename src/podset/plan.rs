@@ -44,7 +44,7 @@ pub(super) fn plan(input: &Input) -> Plan {
     // Deletes that failed before come last, so that they do not hold up the others.
     let SetState { fates, retry, .. } = input.state;
     plan.delete.sort_by_key(|Deletion { uid, .. }| {
-        let rejected_at = retry.rejected.at(uid);
+        let rejected_at = retry.rejected_deletes.at(uid);
         (rejected_at.is_some() || fates.is_going(uid), rejected_at)
     });
     match retry.waits(input.view.set.generation, input.now) {
@@ -152,7 +152,7 @@ impl Input<'_> {
 
     /// Adds these deletes, except rejected ones whose delay still runs.
     fn with_deletes(&self, mut plan: Plan, deletions: Vec<Deletion>) -> Plan {
-        let rejected = &self.state.retry.rejected;
+        let rejected = &self.state.retry.rejected_deletes;
         for deletion in deletions {
             if rejected.contains(&deletion.uid) {
                 plan.rejected.insert(deletion.uid.clone());
@@ -209,7 +209,7 @@ impl Input<'_> {
     fn may_go(&self, seen: &Seen) -> bool {
         let Pod { uid, version, .. } = &*seen.pod;
         let Input { state, now, .. } = self;
-        state.retry.rejected.waits_until(uid, *version, *now).is_none() || state.fates.is_going(uid)
+        state.retry.rejected_deletes.waits_until(uid, *version, *now).is_none() || state.fates.is_going(uid)
     }
 
     /// Whether a delete would remove this pod at once, even if the scheduler has just bound it, so that it would run unseen.
@@ -228,7 +228,7 @@ impl Input<'_> {
             seen.is_live() && (count.surplus() > 0 || (wants_more_updated && !self.is_updated(seen)))
         };
         let uids = view.pods.iter().filter(is_affected).map(|seen| &seen.pod.uid);
-        uids.filter(|uid| state.retry.rejected.contains(uid)).cloned()
+        uids.filter(|uid| state.retry.rejected_deletes.contains(uid)).cloned()
     }
 
     /// The finished pods that are not kept.
@@ -289,7 +289,7 @@ impl Input<'_> {
         let creation = |name, is_repeated| Creation { name, replacements: 0, is_repeated, former: None };
         let fates = &state.fates;
         let is_free = |name: &String| !is_known(name) && !is_resting(name);
-        let mut rejected: Vec<_> = fates.rejected.iter().filter(|(name, _)| is_free(name)).collect();
+        let mut rejected: Vec<_> = fates.rejected_creates.iter().filter(|(name, _)| is_free(name)).collect();
         rejected.sort_by_key(|(_, until)| **until);
         rejected.truncate(missing);
         let new = (0..).map(nth).filter(|name| is_free(name) && !fates.has_failed(name));

@@ -39,7 +39,7 @@
 //! | A pod may end before its create is answered ([`CacheRules::is_behind_watch`]) | A pod that no longer exists counts for ever | `observe/pods/arrival.rs` | A6 |
 //! | A pod that the watch no longer shows may be alive ([`CacheRules::may_count`]) | A pod lost the watched label | `observe/pods.rs` | A7 |
 //! | A pod belongs to the set that owns it ([`Rules::is_ours`]) | A stranger's pod has one of our names | `act/create.rs` | A8 |
-//! | A created pod must match its manifest ([`Rules::differs`]) | A webhook that changes pods leads to pods without bound | `act/create.rs`, `act/prepare.rs` | A9 |
+//! | A created pod must match its manifest ([`Rules::differs`]) | Pods that a webhook changes do not count, so more and more are created | `act/create.rs`, `act/prepare.rs` | A9 |
 //! | A delete names the UID ([`Rules::precondition`]) | A late delete hits the pod's successor | `act/delete.rs` | A10 |
 //! | With TerminationComplete, a pod that is being deleted counts ([`Rules::counts_terminating`]) | Its containers run beside those of its replacement | `plan.rs` | A13 |
 //! | A pod counts in its own namespace only ([`CacheRules::home`]) | A pod in another namespace counts, and one of the set's pods is deleted | `observe/` | A11 |

@@ -30,7 +30,7 @@ pub fn victims_first<'a>(
         let pod = &seen.pod;
         (
             !state.fates.is_going(&pod.uid),
-            state.retry.rejected.rank(&pod.uid, now),
+            state.retry.rejected_deletes.rank(&pod.uid, now),
             pod.node.is_some(),
             (pod.phase != Phase::Pending, pod.phase != Phase::Unknown),
             pod.ready_since.is_some(),

@@ -132,7 +132,7 @@ pub fn settle(after: &Plan, state: &mut SetState) {
     if after.count.live >= after.count.wanted && !state.has_pending_strays() {
         state.reports.rejected_create = None;
     }
-    state.retry.rejected.retain(&after.rejected);
+    state.retry.rejected_deletes.retain(&after.rejected);
     state.reports.announced_undeletable &= !after.rejected.is_empty();
     // While a rollout still misses pods, nothing to do does not mean that the new template works.
     let is_mid_rollout = after.rollout == Rollout::InProgress && !after.count.is_complete();

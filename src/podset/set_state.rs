@@ -192,7 +192,7 @@ impl SetState {
 
     /// Whether there is a stray whose delete was not rejected.
     pub fn has_pending_strays(&self) -> bool {
-        self.fates.strays.keys().any(|uid| !self.retry.rejected.contains(uid))
+        self.fates.strays.keys().any(|uid| !self.retry.rejected_deletes.contains(uid))
     }
 
     /// Whether the status reports this failure, and this process has not created or deleted a pod of the set yet: a former leader may have
@@ -209,7 +209,7 @@ pub struct Fates {
     pub unknown: BTreeMap<String, Timestamp>,
     /// Creates that were rejected or never sent, by name: until when they are remembered. Their names are used again, so even a wrong
     /// rejection leads to no second pod.
-    pub rejected: BTreeMap<String, Timestamp>,
+    pub rejected_creates: BTreeMap<String, Timestamp>,
     /// Deletes that have no answer, by UID: until when the last one may take effect. A read resolves them.
     pub deletes: BTreeMap<Uid, Timestamp>,
     /// Pods that differ from what was ordered and must go: their names by UID.
@@ -239,7 +239,7 @@ pub enum Stage {
 impl Fates {
     /// Whether a create of this name was tried and did not succeed.
     pub fn has_failed(&self, name: &str) -> bool {
-        self.unknown.contains_key(name) || self.rejected.contains_key(name)
+        self.unknown.contains_key(name) || self.rejected_creates.contains_key(name)
     }
 
     /// Whether a delete of this pod got no answer, and no read has shown what came of it.
@@ -250,7 +250,7 @@ impl Fates {
     /// Forgets rejected creates, and deletes of pods that are gone, once their time is over. Other writes without an answer are not
     /// forgotten, unless `forgets_unknown`: their pods are read.
     pub fn expire(&mut self, now: Timestamp, forgets_unknown: bool, is_known: impl Fn(&Uid) -> bool) {
-        self.rejected.retain(|_, until| *until > now);
+        self.rejected_creates.retain(|_, until| *until > now);
         self.unknown.retain(|_, until| *until > now || !forgets_unknown);
         self.deletes.retain(|uid, until| *until > now || is_known(uid));
     }
@@ -272,20 +272,20 @@ impl Fates {
 
     /// A create got no answer. It may take effect until this time.
     pub fn create_unanswered(&mut self, name: &str, until: Timestamp) {
-        self.rejected.remove(name);
+        self.rejected_creates.remove(name);
         self.unknown.insert(name.to_owned(), until);
     }
 
     /// A create was rejected, or never sent. An earlier one of the same name may still take effect.
     pub fn create_rejected(&mut self, name: &str, until: Timestamp) {
         if !self.unknown.contains_key(name) {
-            self.rejected.insert(name.to_owned(), until);
+            self.rejected_creates.insert(name.to_owned(), until);
         }
     }
 
     /// A create was answered, or the pod that had its name is gone. An earlier create of the same name may still take effect.
     pub fn create_answered(&mut self, name: &str) {
-        self.rejected.remove(name);
+        self.rejected_creates.remove(name);
     }
 }
 
@@ -295,7 +295,7 @@ pub struct Retry {
     /// The wait after a failure: nothing is tried.
     pub backoff: Option<Backoff>,
     /// Deletes that were rejected, or failed after an earlier failure.
-    pub rejected: RejectedWrites,
+    pub rejected_deletes: RejectedWrites,
     /// Restores of the watched label that failed.
     pub relabels: RejectedWrites,
     /// The pods that finished, and what waits to be created in their place.
@@ -407,7 +407,7 @@ mod tests {
         for (uid, holds) in [("a", false), ("b", false), ("c", true)] {
             state.fates.strays.insert(uid.into(), uid.to_owned());
             assert!(state.strays_hold(), "{uid} may still be deleted");
-            state.retry.rejected.note(uid.into(), 0, "no".to_owned(), testing::now(), |wait| wait);
+            state.retry.rejected_deletes.note(uid.into(), 0, "no".to_owned(), testing::now(), |wait| wait);
             assert_eq!(state.strays_hold(), holds, "{uid}");
         }
     }

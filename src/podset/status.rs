@@ -179,7 +179,7 @@ fn describe_state(view: &View, plan: &Plan, state: &SetState, current: usize, re
         let (ready, progress) = if is_rolling { (ROLLING, format!("; {updated}")) } else { (NOT_READY, String::new()) };
         return Described { ready, why: format!(": {message}{progress}"), others };
     }
-    let undeletable_because = state.retry.rejected.message().filter(|_| !plan.rejected.is_empty());
+    let undeletable_because = state.retry.rejected_deletes.message().filter(|_| !plan.rejected.is_empty());
     if let Hold::RestartBackoff { pods, until, template } = plan.hold {
         let message = failures(view.pods.iter().filter(|seen| seen.pod.revision == template), pods, until);
         let undeletable = undeletable_because.map(|why| format!("; pods cannot be deleted: {why}")).unwrap_or_default();

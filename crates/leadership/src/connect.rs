@@ -1,8 +1,8 @@
 //! The connections to the API server, from a kubeconfig or a ServiceAccount. Nothing here retries.
 //!
-//! [`Candidate::connect`](crate::Candidate::connect) puts them together. A process with tower layers of its own calls the same functions, and
-//! wraps each client: the Lease, the reads and the writes have connections of their own. [`gated`] is made of [`gate`], which checks
-//! leadership before each write to the socket, and [`pool`], which keeps the connections.
+//! [`Candidate::connect`](crate::Candidate::connect) puts them together. A process with tower layers of its own calls these functions
+//! itself, and wraps its three clients: for the Lease, for reads and for writes. [`gated`] is made of [`gate`], which checks leadership
+//! before each write to the socket, and [`pool`], which keeps the connections.
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //! A process can freeze between any check and the moment at which its bytes leave. So the connections for writes check in the write call to
 //! the socket itself, below TLS. A process that does not lead breaks the connection, and with it the request.
 //!
-//! The gate also records whether a request has left, see [`WritePermit::leaves`]. The handshake with a proxy or of TLS does not count.
+//! The gate also records whether a request has left, see [`WritePermit::try_leave`]. The handshake with a proxy or of TLS does not count.
 
 use std::{
     io,
@@ -56,7 +56,7 @@ impl Gate {
         let why = match &*lock(&self.state) {
             State::Connecting => return Ok(()),
             // Check before recording: a request that may not leave has not left.
-            State::Open(permit) if (self.may_leave)(permit) && permit.leaves() => return Ok(()),
+            State::Open(permit) if (self.may_leave)(permit) && permit.try_leave() => return Ok(()),
             State::Open(_) => "this process is not the leader, or the request could outlast its term",
             State::Shut => "no request is in flight, or its answer has begun",
         };

@@ -11,7 +11,7 @@
 //! | 2. A write of the Lease carries the version of the read in the same operation, and there is one operation at a time | [`Rules::version`] | E3 two candidates take a Lease that both saw expired |
 //! | 3. A term counts from just before its last good renewal was sent, and does not revive after its end | [`Rules::term_from`], [`LeaderState::prolong`](super::LeaderState::prolong) | E4 a late answer |
 //! | 4. The leader's own watch or read that shows another holder, or none, ends its term as soon as this process sees it. A Lease that was deleted or emptied is not taken before its former holder's duration is over, unless that holder released it | [`Rules::has_lost`], [`Observation::frees_at`] | E5 a Lease deleted, emptied, overwritten |
-//! | 5. The lease is released only when no write can take effect any more. A write whose first byte was never sent cannot take effect | [`Rules::may_release`], [`WritePermit::leaves`] | E7 a create without an answer |
+//! | 5. The lease is released only when no write can take effect any more. A write whose first byte was never sent cannot take effect | [`Rules::may_release`], [`WritePermit::try_leave`] | E7 a create without an answer |
 //! | 6. Leadership is checked where bytes leave the process | [`Rules::may_leave`], `gate.rs` | E1 frozen between the check and the socket |
 //! | 7. Elapsed time includes the time that the machine slept | `env.rs` | |
 //! | 8. A Lease whose version goes back ends the process: the cluster is older than its caches | [`Observation::read`] | |

@@ -173,7 +173,7 @@ pub struct WritePermit {
 impl WritePermit {
     /// Records that bytes of the request leave. The gate calls this before any byte passes. Returns `false` if the request was given up
     /// before its first byte: then no byte may leave.
-    pub fn leaves(&self) -> bool {
+    pub fn try_leave(&self) -> bool {
         *self.has_left.get_or_init(|| true)
     }
 

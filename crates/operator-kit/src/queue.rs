@@ -43,7 +43,7 @@ pub const TERM: Trigger = "term";
 /// A read that the key waited for is over.
 pub const READ: Trigger = "read";
 
-/// The key was at rest for a long time.
+/// The resync period is over.
 pub const RESYNC: Trigger = "resync";
 
 /// The key had work left.
@@ -60,7 +60,7 @@ pub const RETRY: Trigger = "retry";
 /// reconciled a few times, not once per pod.
 const PACE: SignedDuration = SignedDuration::from_secs(1);
 
-/// A queue of keys.
+/// A work queue of keys.
 #[derive(Debug)]
 pub struct Queue {
     env: Env,
@@ -84,7 +84,7 @@ struct State {
 #[derive(Debug)]
 struct Active {
     since: Timestamp,
-    /// A trigger that can wait and came meanwhile.
+    /// The first trigger since then that can wait.
     news: Option<Trigger>,
 }
 
@@ -148,8 +148,8 @@ impl Queue {
         }
     }
 
-    /// A key was reconciled. It is queued again at this time and for this reason, in place of any earlier alarm. A key that failed
-    /// ([`RETRY`]) then waits behind the others of its namespace.
+    /// A key was reconciled. It is queued again at this time and for this reason, or earlier for a trigger that came meanwhile. A key that
+    /// failed ([`RETRY`]) then waits behind the others of its namespace.
     pub fn done(&self, key: &ObjectKey, wake: Option<(Timestamp, Trigger)>) {
         let now = self.env.now();
         if wake.is_some_and(|(when, trigger)| trigger != RESYNC && when > now) {

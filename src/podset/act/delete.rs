@@ -36,11 +36,12 @@ impl Work<'_> {
     pub async fn delete<'p>(&mut self, deletions: &'p [Deletion]) {
         let Work { mut batch, ref state, .. } = *self;
         // Rejected deletes may be slow. Begin several, or the pass ends before it reaches the other pods.
-        batch.first += state.retry.rejected.count().min(MAX_EXTRA);
+        batch.first += state.retry.rejected_deletes.count().min(MAX_EXTRA);
         let send = |deletion: &'p Deletion| delete_one(batch, deletion);
         let is_going = |deletion: &Deletion| state.fates.is_going(&deletion.uid);
         let is_reported = state.inherits_failure(batch.set, status::FAILED_DELETE);
-        let have_failed = is_reported || state.retry.rejected.message().is_some() || deletions.iter().any(is_going);
+        let have_failed =
+            is_reported || state.retry.rejected_deletes.message().is_some() || deletions.iter().any(is_going);
         let handle = |deletion: &Deletion, deleted| self.handle_delete(deletion, deleted, have_failed);
         batch.slow_start(deletions, send, handle).await;
     }
@@ -58,7 +59,7 @@ impl Work<'_> {
                     Why::Finished => {}
                     // No pod is created until it is certainly gone.
                     Why::Stray => {
-                        state.retry.rejected.forget(uid);
+                        state.retry.rejected_deletes.forget(uid);
                         done.has_failed = true;
                         return true;
                     }
@@ -73,7 +74,7 @@ impl Work<'_> {
                     // It is not the first failure. Perhaps only this pod is affected.
                     let quarantine = batch.context.rules.cache.quarantine;
                     let goes_on = self.delay_delete(deletion, &error);
-                    self.state.retry.rejected.leave_time_for_others(uid, quarantine);
+                    self.state.retry.rejected_deletes.leave_time_for_others(uid, quarantine);
                     return goes_on;
                 }
                 // This says nothing about the pod: it may be a short outage, the delete was not sent, or the cache was out of date.
@@ -88,7 +89,7 @@ impl Work<'_> {
         }
         state.fates.deletes.remove(uid);
         state.fates.strays.remove(uid);
-        state.retry.rejected.forget(uid);
+        state.retry.rejected_deletes.forget(uid);
         true
     }
 
@@ -100,7 +101,8 @@ impl Work<'_> {
             return false;
         }
         let pod = (key, uid, *version);
-        done.rejected_delete = Some(batch.delay_rejected(&mut state.retry.rejected, pod, error, "cannot delete a pod"));
+        done.rejected_delete =
+            Some(batch.delay_rejected(&mut state.retry.rejected_deletes, pod, error, "cannot delete a pod"));
         batch.change_pods(|pods, _| pods.delete_rejected(uid));
         true
     }

@@ -79,7 +79,7 @@ impl PodIndex {
         self.by_uid.insert(seen.pod.uid.clone(), seen);
     }
 
-    /// Takes in another state of a known pod. Returns what was known before and what is known now.
+    /// Applies another state of a known pod. Returns what was known before and what is known now.
     pub fn update(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Option<(Seen, &mut Seen)> {
         let former = self.by_uid.get(&pod.uid)?.clone();
         if former.pod.owner != pod.owner {

@@ -55,7 +55,7 @@ impl Caches {
         Caches { sets: Sets::new(rules), pods: Pods::new(rules) }
     }
 
-    /// Takes in a change from the watch of pods.
+    /// Applies a change from the watch of pods.
     pub fn apply_pods(&mut self, scope: &Scope, change: Change<Pod>, now: Timestamp) {
         let Caches { sets, pods } = self;
         let waits = |owner: &Owner| Some(sets.get(sets.key_of(owner)?)?.waits_for_termination());

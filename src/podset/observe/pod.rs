@@ -142,7 +142,7 @@ impl Seen {
         }
     }
 
-    /// Takes in a newer state of the same pod. An answer that shows it does not end `is_missing`.
+    /// Applies a newer state of the same pod. An answer that shows it does not end `is_missing`.
     pub fn update(&mut self, pod: Arc<Pod>, now: Timestamp) {
         // Our own clock dates what we see happen: the node's clock may be minutes off.
         if pod.is_finished() {

@@ -86,7 +86,7 @@ impl Pods {
         self.has_led = true;
     }
 
-    /// Takes in a change from the watch of `scope`.
+    /// Applies a change from the watch of `scope`.
     pub fn apply(&mut self, scope: &Scope, change: Change<Pod>, waits: WaitsForTermination, now: Timestamp) {
         let version = match &change {
             Change::Snapshot { version, .. } | Change::Progress(version) => *version,
@@ -123,7 +123,7 @@ impl Pods {
         }
     }
 
-    /// Takes in a consistent list of what the watch shows.
+    /// Applies a consistent list of what the watch shows.
     fn snapshot(&mut self, scope: &Scope, items: Vec<Pod>, version: u64, waits: WaitsForTermination, now: Timestamp) {
         let listed: HashSet<Uid> = items.iter().map(|pod| pod.uid.clone()).collect();
         for pod in self.index.absent(scope, &listed, version) {
@@ -136,7 +136,7 @@ impl Pods {
         }
     }
 
-    /// Takes in a state of a pod, unless a newer one is known, or its end was seen already.
+    /// Applies a state of a pod, unless a newer one is known, or its end was seen already.
     fn upsert(&mut self, pod: Pod, is_from_watch: bool, now: Timestamp) {
         let pod = self.index.shared(pod);
         match self.classify(&pod, is_from_watch, now) {
@@ -155,7 +155,7 @@ impl Pods {
         }
     }
 
-    /// Takes in a newer state of a known pod.
+    /// Applies a newer state of a known pod.
     fn update(&mut self, pod: Arc<Pod>, is_from_watch: bool, now: Timestamp) {
         let Some((former, seen)) = self.index.update(&pod, now) else { return };
         let may_go_now = former.delete_rejected && pod.version > former.pod.version;
@@ -288,7 +288,7 @@ impl Pods {
         pod.is_labelled && pod.version <= self.high_water.at(&pod.key)
     }
 
-    /// Takes in a consistent list of all pods of `scope`, without a label selector: it shows pods of our sets that no watch shows. `known`:
+    /// Applies a consistent list of all pods of `scope`, without a label selector: it shows pods of our sets that no watch shows. `known`:
     /// those that were known in this state when their page was read; `items`: the others that concern us.
     pub fn apply_list(&mut self, scope: &Scope, items: Vec<Pod>, known: HashSet<Uid>, version: u64, now: Timestamp) {
         let mut listed = known;

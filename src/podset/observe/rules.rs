@@ -29,8 +29,8 @@ pub struct CacheRules {
     /// Whether the watch is past this resourceVersion, at which a response shows a pod that the cache does not hold: the pod is gone, or
     /// lost its label.
     pub is_behind_watch: fn(version: u64, high_water: u64) -> bool,
-    /// Whether a pod that the watch no longer shows, last in this state, may still count: nobody saw its deletion. If pods count until
-    /// they have ended (`waits`), a deletion is not enough.
+    /// Whether a pod that the watch no longer shows, last in this state, may still count: it was not being deleted, or it may still
+    /// run and pods count until they have ended (`waits`).
     pub may_count: fn(pod: &Pod, waits: bool) -> bool,
     /// The namespace under which [`Owner`] records sets and pods of this namespace: by default the same one.
     pub home: fn(namespace: &Arc<str>) -> Arc<str>,

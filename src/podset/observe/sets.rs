@@ -49,7 +49,7 @@ impl Sets {
         Sets { rules, ..Sets::default() }
     }
 
-    /// Takes in a change from the watch of `scope`.
+    /// Applies a change from the watch of `scope`.
     pub fn apply(&mut self, scope: &Scope, change: Change<Set>) -> Effects {
         let mut effects = Effects::default();
         let version = match &change {
@@ -91,7 +91,7 @@ impl Sets {
         self.by_key.get(&set.key).is_some_and(|known| known.uid == set.uid && known.version == set.version)
     }
 
-    /// Takes in a consistent list of the sets of `scope` that was read beside the watch. `items`: the sets that are not known in this
+    /// Applies a consistent list of the sets of `scope` that was read beside the watch. `items`: the sets that are not known in this
     /// state; `listed`: the UIDs of all. If the watch has already passed the state of an unknown set, the set was deleted in the meantime.
     pub fn apply_list(&mut self, scope: &Scope, items: Vec<Set>, listed: &HashSet<Uid>, version: u64) -> Effects {
         let mut effects = Effects::default();
@@ -119,7 +119,7 @@ impl Sets {
         effects
     }
 
-    /// Takes in a state of a set. `is_from_others`: it comes from a watch or a list, so another process may have written its status.
+    /// Applies a state of a set. `is_from_others`: it comes from a watch or a list, so another process may have written its status.
     fn upsert(&mut self, mut set: Set, is_from_others: bool, effects: &mut Effects) {
         let is_over = !self.by_uid.contains_key(&set.uid) && set.version <= self.listed.at(&set.key);
         if is_over || self.gone.contains_key(&set.uid) {

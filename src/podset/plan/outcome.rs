@@ -146,7 +146,7 @@ impl Plan {
 
     /// Whether it deletes a pod whose delete was rejected at most once. The second try often works.
     pub fn tries_more_deletes(&self, state: &SetState) -> bool {
-        self.delete.iter().any(|deletion| !state.retry.rejected.is_repeated(&deletion.uid))
+        self.delete.iter().any(|deletion| !state.retry.rejected_deletes.is_repeated(&deletion.uid))
     }
 
     /// Whether it asks for anything.

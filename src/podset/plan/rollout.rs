@@ -21,7 +21,7 @@ use operator_kit::meta::Uid;
 pub struct RolloutRules {
     /// How many pods may have the new template now: those that are available with it (`proven`) plus `max_unavailable`, at most `most`.
     pub most_updated: fn(most: usize, proven: usize, max_unavailable: usize) -> usize,
-    /// Whether an available pod may be deleted if `available` pods are available and `least` must stay so.
+    /// Whether one of `available` available pods may be deleted if `least` must stay available.
     pub may_delete_available: fn(available: usize, least: usize) -> bool,
     /// Whether lost pods get the former template until pods with the new one are available.
     pub is_careful: bool,
@@ -209,7 +209,8 @@ impl Input<'_> {
         let old: Vec<&Seen> = self.old().collect();
         let mut ranked = ranking::victims_first(&old, |_| 0, self.state, self.now);
         // A pod whose delete may still take effect keeps its place, so that no other one goes as well.
-        let rank = |uid| self.state.retry.rejected.rank(uid, self.now).filter(|_| !self.state.fates.is_going(uid));
+        let rank =
+            |uid| self.state.retry.rejected_deletes.rank(uid, self.now).filter(|_| !self.state.fates.is_going(uid));
         // Pods of older templates go first, so that the partition keeps those of the former one.
         ranked.sort_by_key(|seen| {
             (self.is_available(seen), rank(&seen.pod.uid), self.is_former(seen), seen.pod.deletion_cost)

@@ -381,7 +381,7 @@ fn any_case() -> impl Strategy<Value = Case> {
                 state.fates.deletes.insert(format!("uid-{index}").into(), now + QUARANTINE);
             }
             for index in rejected {
-                state.retry.rejected.note(format!("uid-{index}").into(), 20, "no".to_owned(), now, |wait| wait);
+                state.retry.rejected_deletes.note(format!("uid-{index}").into(), 20, "no".to_owned(), now, |wait| wait);
             }
             let own = view.pods.iter().map(|seen| seen.pod.key.name.to_string());
             let known = own.chain(known.into_iter().map(nth)).collect();

@@ -106,7 +106,7 @@ async fn an_unanswered_write_may_take_effect_for_a_minute() {
     write.answered();
     assert!(leader_state.is_settled());
     let write = leadership.begin_write().unwrap();
-    assert!(write.permit().leaves());
+    assert!(write.permit().try_leave());
     drop(write);
     assert!(!leader_state.is_settled(), "a write got no response");
     pass(59).await;
@@ -124,14 +124,14 @@ async fn a_write_that_never_left_cannot_take_effect() {
     let permit = write.permit();
     assert!(!leader_state.is_settled(), "it may still leave");
     assert!(!write.has_left());
-    assert!(!permit.leaves(), "it was given up, so none of its bytes leaves any more");
+    assert!(!permit.try_leave(), "it was given up, so none of its bytes leaves any more");
     drop(write);
     assert!(leader_state.is_settled());
     let permit = leadership.begin_write().unwrap().permit();
-    assert!(!permit.leaves(), "a write that is dropped is given up as well");
+    assert!(!permit.try_leave(), "a write that is dropped is given up as well");
     let write = leadership.begin_write().unwrap();
-    assert!(write.permit().leaves());
-    assert!(write.has_left() && write.permit().leaves(), "once its first byte has left, more bytes may leave");
+    assert!(write.permit().try_leave());
+    assert!(write.has_left() && write.permit().try_leave(), "once its first byte has left, more bytes may leave");
 }
 
 #[tokio::test(start_paused = true)]

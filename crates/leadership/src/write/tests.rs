@@ -112,7 +112,7 @@ async fn reads_always_pass_and_writes_only_within_a_term() {
 #[tokio::test(start_paused = true)]
 async fn an_unanswered_write_fails_at_its_timeout() {
     let mute = tower::service_fn(|request: Request<Body>| async move {
-        request.extensions().get::<WritePermit>().unwrap().leaves();
+        request.extensions().get::<WritePermit>().unwrap().try_leave();
         std::future::pending::<Result<Response<Body>, tower::BoxError>>().await
     });
     let mut leader_state = LeaderState::vacant(virtual_env());

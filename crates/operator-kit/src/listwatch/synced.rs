@@ -1,7 +1,7 @@
 //! Whether each watch of a controller has returned a complete list, and if not, why.
 //!
-//! A scope that cannot be listed, for example because its Role is gone, must not stop the others. A controller begins without it, and its
-//! objects wait until it has listed.
+//! A scope that cannot be listed, for example because its Role is gone, must not stop the others. A controller begins without it. The
+//! objects of that scope wait for the list.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,7 +45,7 @@ fn are_listed(watches: &Watches) -> bool {
 impl Synced {
     /// Registers the watch of `what` in `scope`, which has not listed yet. Returns what reports its state. All watches of a controller must be
     /// registered before the first of them begins.
-    pub fn watch(&self, what: &'static str, scope: &Scope) -> Listing {
+    pub fn register(&self, what: &'static str, scope: &Scope) -> Listing {
         let listing = Listing { synced: self.clone(), what, scope: scope.clone() };
         listing.set(State::Waits);
         listing
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn every_watch_must_have_listed() {
         let synced = Synced::default();
-        let (pods, sets) = (synced.watch("pods", &None), synced.watch("podsets", &None));
+        let (pods, sets) = (synced.register("pods", &None), synced.register("podsets", &None));
         pods.set(State::Listed);
         pods.set(State::Listed);
         assert!(!*synced.subscribe().borrow());
@@ -128,8 +128,8 @@ mod tests {
     fn a_scope_that_fails_stops_no_other() {
         let synced = Synced::default();
         let [here, there] = ["a", "b"].map(|namespace| Some(namespace.into()));
-        let [pods, sets] = ["pods", "podsets"].map(|what| synced.watch(what, &here));
-        let [others, other_sets] = ["pods", "podsets"].map(|what| synced.watch(what, &there));
+        let [pods, sets] = ["pods", "podsets"].map(|what| synced.register(what, &here));
+        let [others, other_sets] = ["pods", "podsets"].map(|what| synced.register(what, &there));
         let (mut subscribed, forbidden) = (synced.subscribe(), "forbidden".to_owned());
         let covered = || ["a", "b"].map(|namespace| synced.covers(&ObjectKey::new(namespace, "web")));
         let mut is_synced = |expected| assert_eq!(*subscribed.borrow_and_update(), expected);
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_scope_that_has_not_failed_yet_is_waited_for() {
         let synced = Synced::default();
-        let [here, there] = ["a", "b"].map(|namespace| synced.watch("pods", &Some(namespace.into())));
+        let [here, there] = ["a", "b"].map(|namespace| synced.register("pods", &Some(namespace.into())));
         here.set(State::Listed);
         assert!(!*synced.subscribe().borrow());
         there.set(State::Failed("the API server did not answer".to_owned()));
@@ -164,8 +164,8 @@ mod tests {
     fn an_unlisted_cache_says_why() {
         let synced = Synced::default();
         assert_eq!(synced.verdict(), Err("the watches have not begun yet".to_owned()));
-        let (pods, sets) = (synced.watch("pods", &None), synced.watch("podsets", &Some("a".into())));
-        let others = synced.watch("podsets", &Some("b".into()));
+        let (pods, sets) = (synced.register("pods", &None), synced.register("podsets", &Some("a".into())));
+        let others = synced.register("podsets", &Some("b".into()));
         let waiting = "waiting for the first list of pods; waiting for the first list of podsets";
         assert_eq!(synced.verdict(), Err(waiting.to_owned()));
         pods.set(State::NotStarted);

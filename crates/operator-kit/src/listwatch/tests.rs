@@ -81,7 +81,7 @@ async fn asked(seconds: u64, answer: fn(usize) -> Answer) -> Asked {
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(Arc::new(log.reopen().unwrap())).finish();
     let logs = tracing::subscriber::set_default(subscriber);
     let reader = Reader::new(Client::new(service, "default"), &http::Uri::default());
-    let listing = Synced::default().watch("things", &None);
+    let listing = Synced::default().register("things", &None);
     let running = run(reader, source, virtual_env(), listing, |_: Change<Thing>| {});
     assert!(timeout(Duration::from_secs(seconds), running).await.is_err(), "it never ends");
     drop(logs);

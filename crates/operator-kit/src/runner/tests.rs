@@ -55,7 +55,7 @@ fn idle() -> (Arc<Idle>, Context, Listing, LeaderState) {
 fn idle_in(env: Env) -> (Arc<Idle>, Context, Listing, LeaderState) {
     let metrics = Metrics::new(env.clone());
     let synced = Synced::default();
-    let listing = synced.watch("things", &None);
+    let listing = synced.register("things", &None);
     let queue = Queue::new(env.clone(), metrics.controller("idle").queue);
     let leader_state = LeaderState::vacant(env.clone());
     let leadership = leader_state.leadership();

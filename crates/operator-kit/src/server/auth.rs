@@ -96,9 +96,13 @@ impl IntoResponse for Rejection {
 #[derive(Clone, Debug)]
 pub struct User(pub String);
 
-/// Middleware that passes on only the requests that the gate admits, with their [`User`].
-pub async fn admit(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Result<Response, Rejection> {
-    let user = gate.admit(request.headers()).await?;
+/// Middleware that passes on only the requests that the authorizer admits, with their [`User`].
+pub async fn admit(
+    State(auth): State<Arc<Authorizer>>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Rejection> {
+    let user = auth.admit(request.headers()).await?;
     request.extensions_mut().insert(User(user));
     Ok(next.run(request).await)
 }
@@ -107,7 +111,7 @@ pub async fn admit(State(gate): State<Arc<Gate>>, mut request: Request, next: Ne
 type Answer = Result<String, Rejection>;
 
 /// Admits users who may do one thing. The caches hold hashes, so that no token stays in memory.
-pub struct Gate {
+pub struct Authorizer {
     access: Access,
     client: Client,
     env: Env,
@@ -123,9 +127,9 @@ pub struct Gate {
     logged: Mutex<LogOnce>,
 }
 
-impl Gate {
+impl Authorizer {
     pub fn new(access: Access, client: Client, env: Env) -> Self {
-        Gate {
+        Authorizer {
             access,
             client,
             answers: Cache::new(CACHED_TOKENS),

@@ -11,7 +11,7 @@ use axum::{
 use kube::Client;
 use tracing::info;
 
-use super::auth::{Access, Gate, User, admit};
+use super::auth::{Access, Authorizer, User, admit};
 use crate::telemetry::logs::{AUDIT, Directives, Level};
 use leadership::env::Env;
 
@@ -22,9 +22,9 @@ const LONGEST: usize = 4 * 1024;
 
 /// Serves `/log-level`. `reviews` asks the API server whether a caller may `put` this path.
 pub fn router(level: Level, reviews: Client, env: Env) -> Router {
-    let gate = Gate::new(ACCESS, reviews, env);
+    let authorizer = Authorizer::new(ACCESS, reviews, env);
     let route = put(set).get(show).layer(DefaultBodyLimit::max(LONGEST));
-    Router::new().route(ACCESS.path, route.route_layer(from_fn_with_state(gate.into(), admit))).with_state(level)
+    Router::new().route(ACCESS.path, route.route_layer(from_fn_with_state(authorizer.into(), admit))).with_state(level)
 }
 
 async fn show(State(level): State<Level>) -> String {

@@ -9,19 +9,20 @@ use axum::{
     routing::get,
 };
 
-use super::auth::{Access, Gate, admit};
+use super::auth::{Access, Authorizer, admit};
 use crate::telemetry::metrics::{Format, Metrics};
 
 pub const ACCESS: Access = Access { verb: "get", path: "/metrics" };
 
-/// Without a gate, anyone can read the metrics.
-pub fn router(metrics: Metrics, gate: Option<Gate>) -> Router {
-    // Only with a gate can the log level be changed (`super::log_level`).
-    let paths = if gate.is_some() { "the paths are /metrics and /log-level" } else { "the only path is /metrics" };
+/// Without an authorizer, anyone can read the metrics.
+pub fn router(metrics: Metrics, authorizer: Option<Authorizer>) -> Router {
+    // Only with an authorizer can the log level be changed (`super::log_level`).
+    let paths =
+        if authorizer.is_some() { "the paths are /metrics and /log-level" } else { "the only path is /metrics" };
     let not_found = move || async move { (StatusCode::NOT_FOUND, format!("not found; {paths}\n")) };
     let mut route = get(answer);
-    if let Some(gate) = gate {
-        route = route.route_layer(from_fn_with_state(gate.into(), admit));
+    if let Some(authorizer) = authorizer {
+        route = route.route_layer(from_fn_with_state(authorizer.into(), admit));
     }
     Router::new().route(ACCESS.path, route).fallback(not_found).with_state(metrics)
 }

@@ -22,7 +22,7 @@ use crate::{
     health::Health,
     telemetry::{logs::Level, metrics::Metrics},
 };
-use auth::Gate;
+use auth::Authorizer;
 use leadership::env::Env;
 use listener::{BindAddress, bind};
 
@@ -124,8 +124,8 @@ impl Servers {
         };
         info!(%address, secure = options.is_secure, "serving metrics");
         servers.metrics = Some(address);
-        let gate = tls.as_ref().map(|_| Gate::new(metrics::ACCESS, reviews.clone(), env.clone()));
-        let mut router = metrics::router(metrics, gate);
+        let authorizer = tls.as_ref().map(|_| Authorizer::new(metrics::ACCESS, reviews.clone(), env.clone()));
+        let mut router = metrics::router(metrics, authorizer);
         // Not without authentication: anyone could flood the log.
         if tls.is_some() {
             router = router.merge(log_level::router(level, reviews, env));

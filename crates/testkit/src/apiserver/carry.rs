@@ -23,7 +23,7 @@ const RUNAWAY: usize = 20;
 
 /// The answer to a request.
 pub enum Answer {
-    /// An object, a list or a Status, with its code.
+    /// The HTTP code, and an object, a list or a Status.
     Json(u16, Value),
     Watch(Opened),
     NoSuchPath,

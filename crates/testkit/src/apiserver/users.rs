@@ -70,7 +70,7 @@ impl ApiServer {
         self.delete(&PODSETS, namespace, name, &json!({ "propagationPolicy": "Orphan" }));
     }
 
-    /// Deletes a PodSet once its pods are gone.
+    /// Deletes a PodSet in the foreground: its pods go first.
     pub fn delete_podset_in_foreground(&self, namespace: &str, name: &str) {
         self.delete(&PODSETS, namespace, name, &json!({ "propagationPolicy": "Foreground" }));
     }
@@ -101,7 +101,7 @@ impl ApiServer {
         self.patch(&PODS, namespace, pod, json!({ "metadata": { "ownerReferences": null } }));
     }
 
-    /// Replaces the spec of a Lease, or deletes the Lease.
+    /// Replaces the spec of a Lease. `None` deletes the Lease.
     pub fn edit_lease(&self, (namespace, name): (&str, &str), spec: Option<Value>) {
         match spec {
             Some(spec) => self.edit(&LEASES, namespace, name, "", |lease| lease["spec"] = spec),

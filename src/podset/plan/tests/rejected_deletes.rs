@@ -6,7 +6,7 @@ use super::*;
 fn rejected(state: &mut SetState, index: u32, ago: i64) {
     let uid = testing::pod(&nth(index)).0.uid;
     let at = testing::now() - SignedDuration::from_secs(ago);
-    state.retry.rejected.note(uid, 20, "no".to_owned(), at, |wait| wait);
+    state.retry.rejected_deletes.note(uid, 20, "no".to_owned(), at, |wait| wait);
 }
 
 /// Pods whose deletion cost rises with the index, so that the lowest index is deleted first.

@@ -8,7 +8,7 @@ fn conditions_with(pods: Vec<PodBuilder>, undeletable: &[&str], other: Plan) -> 
     let mut plan = Plan { count: planned(&view, Hold::Nothing).count, ..other };
     for name in undeletable {
         let uid = testing::pod(name).0.uid;
-        state.retry.rejected.note(uid.clone(), 20, "no".to_owned(), testing::now(), |wait| wait);
+        state.retry.rejected_deletes.note(uid.clone(), 20, "no".to_owned(), testing::now(), |wait| wait);
         plan.rejected.insert(uid);
     }
     let conditions = status(&view, &plan, &state, testing::now()).conditions;
