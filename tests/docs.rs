@@ -40,6 +40,7 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--filename",
     "--for",
     "--force",
+    "--force-conflicts",
     "--format",
     "--from",
     "--get",

@@ -21,6 +21,8 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod budget;
+#[cfg(test)]
+mod captured_logs;
 pub mod client;
 pub mod failures;
 pub mod fair;

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower::BoxError;
 
 use super::{synced::Synced, *};
+use crate::captured_logs::CapturedLogs;
 use leadership::env::testing::virtual_env;
 
 /// The code and body of the response to a watch, and after how many seconds its connection is cut. With 0, the response ends normally.
@@ -77,17 +78,13 @@ async fn asked(seconds: u64, answer: fn(usize) -> Answer) -> Asked {
         async move { Ok::<_, BoxError>(response) }
     });
     let source = Source { what: "things", path: "/things".to_owned(), labels: None, metadata_only: false, is_stale };
-    let log = tempfile::NamedTempFile::new().unwrap();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(Arc::new(log.reopen().unwrap())).finish();
-    let logs = tracing::subscriber::set_default(subscriber);
+    let logs = CapturedLogs::start();
     let reader = Reader::new(Client::new(service, "default"), &http::Uri::default());
     let listing = Synced::default().register("things", &None);
     let running = run(reader, source, virtual_env(), listing, |_: Change<Thing>| {});
     assert!(timeout(Duration::from_secs(seconds), running).await.is_err(), "it never ends");
-    drop(logs);
     let mut asked = std::mem::take(&mut *asked.lock().unwrap());
-    let text = std::fs::read_to_string(log.path()).unwrap();
-    asked.log = text.lines().filter(|line| line.contains("things")).map(str::to_owned).collect();
+    asked.log = logs.text().lines().filter(|line| line.contains("things")).map(str::to_owned).collect();
     asked
 }
 

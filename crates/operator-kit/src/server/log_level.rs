@@ -45,7 +45,7 @@ async fn set(
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, task::Poll};
+    use std::task::Poll;
 
     use axum::body::{Body, Bytes};
     use futures::stream;
@@ -55,6 +55,7 @@ mod tests {
     use tower::{BoxError, ServiceExt};
 
     use super::*;
+    use crate::captured_logs::CapturedLogs;
 
     /// An API server that accepts every token as a user name, and authorises only `admin`.
     async fn review(request: http::Request<KubeBody>) -> Result<http::Response<KubeBody>, BoxError> {
@@ -121,16 +122,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_change_is_logged_with_its_user() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let writer = Arc::new(file.reopen().unwrap());
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
-        let _logs = tracing::subscriber::set_default(subscriber);
+        let logs = CapturedLogs::start();
         let (level, _filter) = Level::new(&Directives("error".to_owned()));
         let router = served(&level);
         for (user, level) in [("bob", "trace"), ("admin", "debug"), ("admin", "info")] {
             router.clone().oneshot(put_by(user).body(level.to_owned()).unwrap()).await.unwrap();
         }
-        let log = std::fs::read_to_string(file.path()).unwrap();
+        let log = logs.text();
         let lines: Vec<&str> = log.lines().filter_map(|line| line.split_once(AUDIT)).map(|(_, line)| line).collect();
         let changed = |old, new| format!(": log level changed old=\"{old}\" new=\"{new}\" user=\"admin\"");
         assert_eq!(lines, [changed("error", "debug"), changed("debug", "info")]);

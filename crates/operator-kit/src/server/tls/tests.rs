@@ -2,14 +2,14 @@
 
 use std::{fs, os::unix::fs::symlink};
 
-use tempfile::{NamedTempFile, TempDir};
+use tempfile::TempDir;
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{pki_types::ServerName, version::TLS13},
 };
 
 use super::*;
-use crate::server::tests::connector;
+use crate::{captured_logs::CapturedLogs, server::tests::connector};
 
 /// A new pair: certificate and key, as PEM.
 pub(crate) fn new_pair() -> (String, String) {
@@ -99,9 +99,7 @@ async fn files_that_change_are_read_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_broken_pair_is_logged_once() {
-    let log = NamedTempFile::new().unwrap();
-    let writer = Arc::new(log.reopen().unwrap());
-    let _logs = tracing::subscriber::set_default(tracing_subscriber::fmt().with_writer(writer).finish());
+    let logs = CapturedLogs::start();
     let folder = TempDir::new().unwrap();
     let (one, other) = (new_pair(), new_pair());
     write(folder.path(), &one);
@@ -110,7 +108,7 @@ async fn a_broken_pair_is_logged_once() {
     for warnings in 1..=2 {
         write(folder.path(), &(one.0.clone(), other.1.clone()));
         sleep(RELOAD_INTERVAL * 4).await;
-        let text = fs::read_to_string(log.path()).unwrap();
+        let text = logs.text();
         assert_eq!(text.matches("; keeping the former certificate").count(), warnings, "{text}");
         write(folder.path(), &one);
         sleep(RELOAD_INTERVAL * 2).await;
