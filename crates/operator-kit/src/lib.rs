@@ -21,8 +21,6 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod budget;
-#[cfg(test)]
-mod captured_logs;
 pub mod client;
 pub mod failures;
 pub mod fair;
@@ -59,3 +57,6 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub fn is_in_pod() -> bool {
     std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
+
+#[cfg(test)]
+mod testing;

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower::BoxError;
 
 use super::{synced::Synced, *};
-use crate::captured_logs::CapturedLogs;
+use crate::testing::CapturedLogs;
 use leadership::env::testing::virtual_env;
 
 /// The code and body of the response to a watch, and after how many seconds its connection is cut. With 0, the response ends normally.

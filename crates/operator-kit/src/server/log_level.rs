@@ -55,7 +55,7 @@ mod tests {
     use tower::{BoxError, ServiceExt};
 
     use super::*;
-    use crate::captured_logs::CapturedLogs;
+    use crate::testing::CapturedLogs;
 
     /// An API server that accepts every token as a user name, and authorises only `admin`.
     async fn review(request: http::Request<KubeBody>) -> Result<http::Response<KubeBody>, BoxError> {

@@ -9,7 +9,7 @@ use tokio_rustls::{
 };
 
 use super::*;
-use crate::{captured_logs::CapturedLogs, server::tests::connector};
+use crate::{server::tests::connector, testing::CapturedLogs};
 
 /// A new pair: certificate and key, as PEM.
 pub(crate) fn new_pair() -> (String, String) {

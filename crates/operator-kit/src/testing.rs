@@ -1,4 +1,4 @@
-//! The log of a test.
+//! What the tests of several modules need: the log.
 
 use std::{fs, sync::Arc};
 
