@@ -192,12 +192,13 @@ impl Pass<'_> {
     /// reported at once.
     fn status_can_wait(&self, view: &View, after: &Plan, new: &PodSetStatus, state: &SetState) -> bool {
         let Context { env, busy, stop, .. } = self.context;
-        let is_on_hold = after.hold != Hold::Nothing || state.preparation.failure(&view.set).is_some();
-        // The plan and the next leader read the current revision in the status.
-        let former = &view.set.status.current_revision;
-        let has_rolled_out = former.is_some() && *former != new.current_revision;
+        let has_failed = after.hold != Hold::Nothing || after.is_late || state.preparation.failure(&view.set).is_some();
+        // The plan and the next leader read the current revision in the status. A rollback does not change it.
+        let stored = &view.set.status;
+        let has_rolled_out = stored.current_revision.is_some() && stored.current_revision != new.current_revision
+            || conditions::reports_rollout(stored) && !conditions::reports_rollout(new);
         let is_recent = |since| env.now().duration_since(since) < PODS_FIRST;
-        !(is_on_hold || has_rolled_out || !after.rejected.is_empty() || after.has_work() || stop.is_cancelled())
+        !(has_failed || has_rolled_out || !after.rejected.is_empty() || after.has_work() || stop.is_cancelled())
             && state.reports.silent_since.is_some_and(is_recent)
             && busy.is_held_by(&self.key.namespace)
     }

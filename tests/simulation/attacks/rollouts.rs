@@ -402,6 +402,14 @@ async fn a_completed_rollout_is_recorded_at_once() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let status = &server.podset(NS, "web")["status"];
     assert_eq!(status["currentRevision"], status["updateRevision"]);
+    // Back to the former template in the middle of a rollout.
+    change_template(&server, "broken");
+    server.wait_until(|s| versions(s) == "b b broken", seconds(10)).await;
+    sleep(5).await;
+    change_template(&server, "b");
+    server.wait_until(|s| versions(s) == "b b b" && s.ready_pods(NS, "web").len() == 3, seconds(3)).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(condition(&server, "Ready").starts_with("True/AllPodsReady"), "{}", condition(&server, "Ready"));
     answer.release();
 }
 
