@@ -310,7 +310,7 @@ mod tests {
         let mut pods = vec![outdated("a"), outdated("b"), outdated("c"), outdated("d")];
         pods.extend([testing::pod("e").ready(9), testing::pod("f").replacements(4)]);
         pods.extend(["g", "h", "i"].map(|name| testing::pod(name).terminating()));
-        pods[8].0.deleted = Some(Timestamp::UNIX_EPOCH - SignedDuration::from_secs(60));
+        pods[8].0.deleted = Some((Timestamp::UNIX_EPOCH - SignedDuration::from_secs(60)).into());
         (vec![set(5, &rolling), neglected("one"), neglected("two")], pods)
     }
 

@@ -21,6 +21,7 @@
 //! - **The state of a set** between two passes: [`set_state`].
 
 pub mod act;
+mod compact_time;
 mod conditions;
 mod context;
 mod count;

@@ -139,7 +139,7 @@ impl Input<'_> {
     /// When the label of this pod may be restored; `None`: now.
     fn relabel_waits_until(&self, seen: &Seen) -> Option<Timestamp> {
         let failed = self.state.retry.relabels.waits_until(&seen.pod.uid, seen.pod.version, self.now);
-        failed.max(seen.relabel_at.filter(|at| *at > self.now))
+        failed.max(seen.relabel_at.map(Timestamp::from).filter(|at| *at > self.now))
     }
 
     /// The pods that lost the watched label and get it back.

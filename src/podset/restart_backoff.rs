@@ -104,7 +104,7 @@ fn unreplaced<'a>(pods: impl Iterator<Item = &'a Seen> + Clone, now: Timestamp) 
 fn waiting<'a>(pods: impl Iterator<Item = &'a Seen>, now: Timestamp) -> Vec<(Timestamp, &'a Pod)> {
     let mut waiting: Vec<(Timestamp, &Pod)> = pods
         .filter(|seen| !seen.is_terminating())
-        .filter_map(|seen| Some((seen.finished_since?, &*seen.pod)))
+        .filter_map(|seen| Some((seen.finished_since?.into(), &*seen.pod)))
         .filter(|(at, _)| now.duration_since(*at) < STEADY)
         .collect();
     waiting.sort_by_key(|(at, _)| *at);
@@ -126,8 +126,8 @@ fn with_finished(former: Option<Replacement>, (at, pod): (Timestamp, &Pod)) -> O
 pub fn backoff<'a>(pods: impl Iterator<Item = &'a Seen>, now: Timestamp) -> SignedDuration {
     let is_recent = |at: Timestamp| now.duration_since(at) < STEADY;
     let wait_of = |seen: &Seen| match seen.finished_since {
-        Some(at) => is_recent(at).then(|| wait(failures_in_a_row(&seen.pod))),
-        None => is_recent(seen.pod.created).then(|| wait(seen.pod.replacements.saturating_sub(1))),
+        Some(at) => is_recent(at.into()).then(|| wait(failures_in_a_row(&seen.pod))),
+        None => is_recent(seen.pod.created.into()).then(|| wait(seen.pod.replacements.saturating_sub(1))),
     };
     pods.filter_map(wait_of).max().unwrap_or_default()
 }
@@ -139,8 +139,8 @@ fn failures_in_a_row(pod: &Pod) -> u32 {
 
 /// Whether a finished pod ran for at least [`STEADY`].
 fn ran_well(pod: &Pod) -> bool {
-    let began = pod.started.unwrap_or(pod.created);
-    pod.finished.is_some_and(|finished| finished.duration_since(began) >= STEADY)
+    let began = Timestamp::from(pod.started.unwrap_or(pod.created));
+    pod.finished.is_some_and(|finished| Timestamp::from(finished).duration_since(began) >= STEADY)
 }
 
 fn wait(failures: u32) -> SignedDuration {

@@ -307,7 +307,7 @@ fn failures<'a>(pods: impl Iterator<Item = &'a Seen>, count: usize, next: Timest
     if let Some(last) = ended.into_iter().max_by_key(|seen| seen.finished_since) {
         message += &format!(", most recently {}", last.pod.key.name);
         message += &last.pod.exit_code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
-        let wait = last.finished_since.map(|end| next.duration_since(end).as_secs());
+        let wait = last.finished_since.map(|end| next.duration_since(end.into()).as_secs());
         message += &wait.map(|wait| format!("; next try {wait} s later")).unwrap_or_default();
     }
     message

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
+    compact_time::CompactTime,
     observe::{Phase, Pod, PodsLike, Seen, Set, Wanted},
     revision::{Revision, Update},
 };
@@ -72,8 +73,8 @@ pub fn pod(name: &str) -> PodBuilder {
     })
 }
 
-fn ago(seconds: i64) -> Timestamp {
-    now() - SignedDuration::from_secs(seconds)
+fn ago(seconds: i64) -> CompactTime {
+    (now() - SignedDuration::from_secs(seconds)).into()
 }
 
 /// A pod in the making.
@@ -178,7 +179,7 @@ impl PodBuilder {
     /// Of a finished pod: it ran for so many seconds.
     pub fn ran(self, seconds: i64) -> Self {
         self.with(|pod| {
-            let before = |end: Timestamp| end - SignedDuration::from_secs(seconds);
+            let before = |end| (Timestamp::from(end) - SignedDuration::from_secs(seconds)).into();
             pod.started = pod.finished.map(before);
         })
     }

@@ -28,7 +28,6 @@ use operator_kit::{budget, client::Answer, log_once::warn_once, requests};
 const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// What came of a create.
-#[expect(clippy::large_enum_variant, reason = "one exists for each request in flight")]
 enum Created {
     /// The create got this answer. If the answer is a rejection with 409, a read has found no pod of this name.
     Answered(Answer),

@@ -21,7 +21,6 @@ use operator_kit::{
 const MAX_EXTRA: usize = 4;
 
 /// What came of a delete.
-#[expect(clippy::large_enum_variant, reason = "one exists for each request in flight")]
 enum Deleted {
     /// It was accepted; with the pod's last state, if the answer has it.
     Accepted(Option<Pod>),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use crate::podset::revision::Revision;
+use crate::podset::{compact_time::CompactTime, revision::Revision};
 use operator_kit::{ObjectKey, meta::Uid};
 
 /// If the watch does not confirm a write within this time, the pod is read.
@@ -47,7 +47,7 @@ pub struct Pod {
     /// Phase.
     pub phase: Phase,
     /// Since when its condition Ready is True.
-    pub ready_since: Option<Timestamp>,
+    pub ready_since: Option<CompactTime>,
     /// The node that it is scheduled to.
     pub node: Option<Arc<str>>,
     /// Restarts of its containers, without init containers.
@@ -58,11 +58,11 @@ pub struct Pod {
     /// The exit code of a finished pod: of the container that failed last, or 0.
     pub exit_code: Option<i32>,
     /// When it was created.
-    pub created: Timestamp,
+    pub created: CompactTime,
     /// `status.startTime`: when the kubelet accepted it.
-    pub started: Option<Timestamp>,
+    pub started: Option<CompactTime>,
     /// When it finished, if its status says so.
-    pub finished: Option<Timestamp>,
+    pub finished: Option<CompactTime>,
     /// `controller.kubernetes.io/pod-deletion-cost`; lower goes first.
     pub deletion_cost: i32,
     /// How many replacements in a row led to it.
@@ -74,7 +74,7 @@ pub struct Pod {
     /// Whether its deletionTimestamp is set.
     pub is_terminating: bool,
     /// When its deletion was requested.
-    pub deleted: Option<Timestamp>,
+    pub deleted: Option<CompactTime>,
     /// The grace period of its deletion, in seconds.
     pub grace: u32,
     /// The reason of its condition DisruptionTarget: why it is about to be evicted or deleted.
@@ -105,27 +105,28 @@ pub struct Seen {
     /// Its last known state.
     pub pod: Arc<Pod>,
     /// We wrote it at this time, and the watch has not shown it since.
-    pub unconfirmed_since: Option<Timestamp>,
+    pub unconfirmed_since: Option<CompactTime>,
     /// When our delete was accepted. Events that show the pod alive are older and do not clear this. A later read clears it if it shows that
     /// the pod is not being deleted.
-    pub delete_answered: Option<Timestamp>,
+    pub delete_answered: Option<CompactTime>,
     /// When its label may be restored again; `None`: it never was.
-    pub relabel_at: Option<Timestamp>,
+    pub relabel_at: Option<CompactTime>,
     /// The watch no longer shows it and did not show its deletion: the pod may be gone, or only its label.
     pub is_missing: bool,
     /// Our delete of this state was rejected. A newer state may be without the protection.
     pub delete_rejected: bool,
     /// When it finished, in steady time.
-    pub finished_since: Option<Timestamp>,
+    pub finished_since: Option<CompactTime>,
     /// When its deletion was requested, in steady time.
-    pub deleted_since: Option<Timestamp>,
+    pub deleted_since: Option<CompactTime>,
     /// When it became ready, in steady time: when this process saw it, or if it was ready before, when its node says.
-    pub seen_ready: Option<Timestamp>,
+    pub seen_ready: Option<CompactTime>,
 }
 
 impl Seen {
     /// A pod of which nothing else is known.
     pub fn new(pod: Arc<Pod>, now: Timestamp) -> Self {
+        let now = CompactTime::from(now);
         let finished_since = pod.is_finished().then(|| pod.finished.unwrap_or(now).min(now));
         let deleted_since = pod.is_terminating.then(|| pod.deleted.unwrap_or(now).min(now));
         let seen_ready = pod.ready_since.map(|at| at.min(now));
@@ -146,13 +147,13 @@ impl Seen {
     pub fn update(&mut self, pod: Arc<Pod>, now: Timestamp) {
         // Our own clock dates what we see happen: the node's clock may be minutes off.
         if pod.is_finished() {
-            self.finished_since.get_or_insert(now);
+            self.finished_since.get_or_insert(now.into());
         }
         if pod.is_terminating {
-            self.deleted_since.get_or_insert(now);
+            self.deleted_since.get_or_insert(now.into());
         }
         if pod.ready_since != self.pod.ready_since {
-            self.seen_ready = pod.ready_since.map(|_| now);
+            self.seen_ready = pod.ready_since.map(|_| now.into());
         }
         self.pod = pod;
     }
@@ -184,7 +185,7 @@ impl Seen {
 
     /// When its deletion was requested, in steady time.
     pub fn terminating_since(&self) -> Option<Timestamp> {
-        self.deleted_since.or(self.delete_answered)
+        self.deleted_since.or(self.delete_answered).map(Timestamp::from)
     }
 
     /// From when on it has outlived its grace period, if it is being deleted.
@@ -205,7 +206,7 @@ impl Seen {
     /// From when on it has been ready for so many seconds, if it is ready.
     pub fn ready_for(&self, seconds: u32) -> Option<Timestamp> {
         let since = self.seen_ready.filter(|_| self.is_ready())?;
-        Some(since + SignedDuration::from_secs(seconds.into()))
+        Some(Timestamp::from(since) + SignedDuration::from_secs(seconds.into()))
     }
 
     /// From when on only a read can tell whether it still exists; `None` while the watch shows it.
@@ -214,6 +215,6 @@ impl Seen {
             return Some(Timestamp::MIN);
         }
         let deleted = self.delete_answered.filter(|_| !self.pod.is_terminating);
-        Some(self.unconfirmed_since.or(deleted)? + CONFIRM_WITHIN)
+        Some(Timestamp::from(self.unconfirmed_since.or(deleted)?) + CONFIRM_WITHIN)
     }
 }

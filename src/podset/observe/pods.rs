@@ -233,7 +233,7 @@ impl Pods {
         let uid = pod.uid.clone();
         self.upsert(pod, false, now);
         if let Some(seen) = self.index.get_mut(&uid) {
-            seen.unconfirmed_since = Some(now);
+            seen.unconfirmed_since = Some(now.into());
         }
     }
 
@@ -243,7 +243,7 @@ impl Pods {
             self.upsert(pod, false, now);
         }
         if let Some(seen) = self.index.get_mut(uid) {
-            seen.delete_answered.get_or_insert(now);
+            seen.delete_answered.get_or_insert(now.into());
         }
     }
 
@@ -263,9 +263,9 @@ impl Pods {
                 self.upsert(pod, false, now);
                 if let Some(seen) = self.index.get_mut(&uid) {
                     seen.is_missing &= !is_found;
-                    seen.unconfirmed_since = (!is_watched).then_some(now);
+                    seen.unconfirmed_since = (!is_watched).then(|| now.into());
                     // If it is not being deleted now, it never was, whatever was answered.
-                    seen.delete_answered = seen.delete_answered.filter(|_| seen.pod.is_terminating);
+                    seen.delete_answered = seen.delete_answered.filter(|_| seen.pod.is_terminating).map(|_| now.into());
                 }
             }
             Some(pod) => {
@@ -303,7 +303,7 @@ impl Pods {
             let uid = pod.uid.clone();
             self.upsert(pod, false, now);
             if !is_watched && let Some(seen) = self.index.get_mut(&uid) {
-                seen.unconfirmed_since.get_or_insert(now);
+                seen.unconfirmed_since.get_or_insert(now.into());
                 seen.is_missing |= may_be_over;
             }
         }
@@ -321,7 +321,7 @@ impl Pods {
         let uid = pod.uid.clone();
         self.upsert(pod, false, now);
         if let Some(seen) = self.index.get_mut(&uid) {
-            seen.relabel_at = Some(now + RELABEL_PAUSE);
+            seen.relabel_at = Some((now + RELABEL_PAUSE).into());
         }
     }
 

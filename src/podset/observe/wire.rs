@@ -13,7 +13,7 @@ use operator_kit::{
     text::{LONGEST, cut},
 };
 
-use crate::api;
+use crate::{api, podset::compact_time::CompactTime};
 
 /// What it costs to delete a pod, as its users see it.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -95,10 +95,12 @@ impl From<PodWire> for Pod {
         let is_finished = matches!(phase, Phase::Failed | Phase::Succeeded);
         let containers = || status.init_container_statuses.iter().chain(&status.container_statuses);
         let ready = status.conditions.iter().find(|condition| condition.kind == "Ready");
-        let turned = ready.and_then(|condition| condition.last_transition_time);
-        let ready_since = ready.filter(|condition| condition.status == "True").map(|_| turned.unwrap_or_default());
+        let turned = ready.and_then(|condition| condition.last_transition_time).map(CompactTime::from);
+        let ready_since = ready
+            .filter(|condition| condition.status == "True")
+            .map(|_| turned.unwrap_or_else(|| Timestamp::default().into()));
         let ends = status.container_statuses.iter().filter_map(|status| status.state.terminated.as_ref()?.finished_at);
-        let finished = ends.max().or(turned);
+        let finished = ends.map(CompactTime::from).max().or(turned);
         // The deletionTimestamp is a grace period after the request.
         let grace = SignedDuration::from_secs(metadata.deletion_grace_period_seconds);
         Pod {
@@ -113,15 +115,15 @@ impl From<PodWire> for Pod {
             waits_for: told(&status.conditions, "PodScheduled", "False", |condition| &condition.message)
                 .or_else(|| containers().find_map(trouble)),
             exit_code: exit_code(containers()).filter(|_| is_finished),
-            created: metadata.creation_timestamp.unwrap_or_default(),
-            started: status.start_time,
+            created: metadata.creation_timestamp.unwrap_or_default().into(),
+            started: status.start_time.map(CompactTime::from),
             finished: finished.filter(|_| is_finished),
             deletion_cost: number(&metadata, DELETION_COST),
             replacements: number(&metadata, api::ANNOTATION_REPLACEMENTS),
             revision: meta::value(&metadata.labels, api::LABEL_REVISION).and_then(|text| text.parse().ok()),
             is_labelled: meta::value(&metadata.labels, api::LABEL_MANAGED_BY) == Some(api::MANAGER),
             is_terminating: metadata.deletion_timestamp.is_some(),
-            deleted: metadata.deletion_timestamp.and_then(|end| end.0?.checked_sub(grace).ok()),
+            deleted: metadata.deletion_timestamp.and_then(|end| end.0?.checked_sub(grace).ok()).map(CompactTime::from),
             grace: u32::try_from(metadata.deletion_grace_period_seconds).unwrap_or_default(),
             disruption: told(&status.conditions, "DisruptionTarget", "True", |condition| &condition.reason),
             uid: metadata.uid.into(),
@@ -249,7 +251,9 @@ mod tests {
             },
         });
         let at = |second: i8| {
-            "2026-01-01T12:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(second.into())
+            CompactTime::from(
+                "2026-01-01T12:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(second.into()),
+            )
         };
         let pod = Pod {
             key: ObjectKey::new("shop", "web-pod12345"),

@@ -422,7 +422,7 @@ fn a_finish_seen_by_the_watch_is_timed_by_our_own_clock() {
     let mut cache = cache([testing::pod("a").version(5), testing::pod("b").version(6).failed(50)], 10);
     hear(&mut cache, Change::Applied(testing::pod("a").version(11).failed(300).0));
     let since: Vec<_> = cache.of(&set()).iter().map(|seen| seen.finished_since).collect();
-    let ago = |seconds| Some(testing::now() - SignedDuration::from_secs(seconds));
+    let ago = |seconds| Some((testing::now() - SignedDuration::from_secs(seconds)).into());
     assert_eq!(since, [ago(0), ago(50)]);
 }
 

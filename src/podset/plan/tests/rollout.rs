@@ -67,8 +67,8 @@ impl World {
             self.view.pods.push(pod.of(creation.former.unwrap_or(new())).seen());
         }
         for seen in self.view.pods.iter_mut().filter(|seen| seen.is_live()) {
-            Arc::make_mut(&mut seen.pod).ready_since = Some(testing::now());
-            seen.seen_ready = Some(testing::now());
+            Arc::make_mut(&mut seen.pod).ready_since = Some(testing::now().into());
+            seen.seen_ready = Some(testing::now().into());
         }
         if plan.prepare == Some(Prepare::DryRun) {
             self.state.preparation.dry_run = Some(new());
