@@ -1,4 +1,4 @@
-//! A time whose `Option` takes 8 bytes, not 24 as `Option<Timestamp>`: the cache holds ten for each pod.
+//! A time that takes 8 bytes, also in an `Option`. An `Option<Timestamp>` takes 24 bytes, and the cache of pods holds many.
 
 use std::num::NonZeroU64;
 

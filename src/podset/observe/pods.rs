@@ -265,7 +265,7 @@ impl Pods {
                     seen.is_missing &= !is_found;
                     seen.unconfirmed_since = (!is_watched).then(|| now.into());
                     // If it is not being deleted now, it never was, whatever was answered.
-                    seen.delete_answered = seen.delete_answered.filter(|_| seen.pod.is_terminating).map(|_| now.into());
+                    seen.delete_answered = seen.delete_answered.filter(|_| seen.pod.is_terminating);
                 }
             }
             Some(pod) => {
