@@ -447,3 +447,12 @@ fn a_loss_and_the_last_ready_pod_are_urgent_news() {
     news_of(Change::Applied(c(20).0));
     assert_eq!(news_of(Change::Deleted(c(21).0)), Some(Urgency::Urgent));
 }
+
+#[test]
+fn a_read_of_a_pod_that_is_being_deleted_keeps_when_its_delete_was_accepted() {
+    let mut cache = cache([testing::pod("a").version(5)], 10);
+    cache.delete_answered(&"uid-of-a".into(), None, testing::now());
+    let later = testing::now() + SignedDuration::from_secs(30);
+    cache.looked_up(&key("a"), None, Some(testing::pod("a").version(20).terminating().0), later);
+    assert_eq!(cache.of(&set())[0].delete_answered, Some(testing::now().into()));
+}
