@@ -21,9 +21,17 @@ pub const ROLLING: &str = "RolloutInProgress";
 /// The reason of Ready and Stalled while a rollout makes no progress.
 pub const LATE: &str = "ProgressDeadlineExceeded";
 
+/// The reason of Ready while it is True and a rollout is paused.
+pub const PAUSED: &str = "RolloutPaused";
+
 /// Whether the status says that a rollout is in progress.
 pub fn reports_rollout(status: &PodSetStatus) -> bool {
     [ROLLING, LATE].contains(&ready_reason(status))
+}
+
+/// The reason of Ready, if it is about a rollout that has not ended.
+pub fn rollout_reason(status: &PodSetStatus) -> Option<&str> {
+    Some(ready_reason(status)).filter(|reason| [ROLLING, LATE, PAUSED].contains(reason))
 }
 
 /// The reason of an own condition that no longer holds, and cannot be removed.

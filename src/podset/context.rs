@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    busy::BusyNamespaces,
     observe::{Caches, Effects, Set, Sets},
     others::Others,
     pod,
@@ -63,8 +64,8 @@ pub struct Context {
     pub queue: Queue,
     /// Bounds the memory for templates and for the pods created from them, if a set needs more than [`budget::SMALL`]: each byte is a place.
     pub templates: FairSemaphore,
-    /// Shows in which namespaces the operator works on pods: each set holds a permit meanwhile. There is no limit.
-    pub busy: FairSemaphore,
+    /// The namespaces in which the operator works on pods.
+    pub busy: BusyNamespaces,
     pub stop: CancellationToken,
     /// The state of each set that no worker reconciles now.
     pub states: Mutex<HashMap<Uid, Box<SetState>>>,
@@ -75,10 +76,9 @@ impl Context {
     pub fn new(shared: &runner::Context, parts: Parts) -> Self {
         let runner::Context { env, metrics, stop, .. } = shared;
         let Parts { clients, rules, scopes, default_image, instance, installation } = parts;
-        let busy = FairSemaphore::new(u32::MAX as usize);
         Context {
             queue: Queue::new(env.clone(), metrics.controller(NAME).queue),
-            recorder: Recorder::new(env.clone(), clients.write.clone(), instance, busy.clone(), stop.clone()),
+            recorder: Recorder::new(env.clone(), clients.write.clone(), instance),
             others: Others::new(installation, metrics),
             observed: Arc::new(Mutex::new(Caches::new(rules.cache))),
             default_spec: pod::default_spec(&default_image),
@@ -86,7 +86,7 @@ impl Context {
             states: Mutex::default(),
             env: env.clone(),
             stop: stop.clone(),
-            busy,
+            busy: BusyNamespaces::default(),
             clients,
             rules,
             scopes,

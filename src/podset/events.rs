@@ -5,6 +5,7 @@ use kube::Resource;
 use serde_json::{Value, json};
 
 use super::{
+    conditions,
     count::Count,
     rejection::{Rejection, RejectionKind},
     set_state::{Burst, Stage},
@@ -20,9 +21,6 @@ pub struct Event {
     pub reason: &'static str,
     /// The message, for people.
     pub note: String,
-    /// Whether it can wait for pods of other sets. If the process crashes meanwhile, the event is lost. Most others may not wait: the status,
-    /// which is written at once, tells the next leader that they were sent.
-    pub can_wait: bool,
     is_warning: bool,
     action: &'static str,
 }
@@ -30,7 +28,7 @@ pub struct Event {
 /// The event about a burst of creates and deletes that ends with `to` live pods: one for all pods.
 pub fn work_done(burst: &Burst, to: usize) -> Option<Event> {
     let Burst { from, created, is_deleting, is_scaling, .. } = *burst;
-    let normal = |reason, action, note| Some(Event { reason, note, can_wait: true, is_warning: false, action });
+    let normal = |reason, action, note| Some(Event { reason, note, is_warning: false, action });
     let made = created.max(to.saturating_sub(from));
     if !is_scaling && made > 0 {
         let (s, ones) = if made == 1 { ("", "a lost one") } else { ("s", "lost ones") };
@@ -73,11 +71,11 @@ pub fn pods_failing(message: &str) -> Event {
 pub fn rollout(stage: Stage, revision: &str, count: Count) -> Option<Event> {
     let Count { updated, wanted, .. } = count;
     let progress = format!("{updated} of {wanted} pods have revision {revision}");
-    let normal = |reason, note| Some(Event { reason, note, can_wait: false, is_warning: false, action: "Rollout" });
+    let normal = |reason, note| Some(Event { reason, note, is_warning: false, action: "Rollout" });
     match stage {
         Stage::Idle => None,
         Stage::Started => normal("RolloutStarted", format!("Started updating pods to revision {revision}")),
-        Stage::Paused => normal(status::PAUSED, format!("The rollout is paused: {progress}")),
+        Stage::Paused => normal(conditions::PAUSED, format!("The rollout is paused: {progress}")),
         Stage::Stalled => {
             Some(warning("RolloutStalled", "Rollout", &format!("The rollout makes no progress: {progress}")))
         }
@@ -93,7 +91,7 @@ pub fn termination_overdue(message: &str) -> Event {
 }
 
 fn warning(reason: &'static str, action: &'static str, note: &str) -> Event {
-    Event { reason, note: cut(note, 1024), can_wait: false, is_warning: true, action }
+    Event { reason, note: cut(note, 1024), is_warning: true, action }
 }
 
 /// The manifest of an event about the set with this name and UID. `unique` makes its name unique, and `instance` names the process.

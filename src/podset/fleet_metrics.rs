@@ -38,7 +38,7 @@ const UNKNOWN: &str = "Unknown";
 const ROLLOUTS: [(&str, &str); 4] = [
     ("in_progress", conditions::ROLLING),
     ("stalled", conditions::LATE),
-    ("paused", status::PAUSED),
+    ("paused", conditions::PAUSED),
     ("at_partition", status::AT_PARTITION),
 ];
 

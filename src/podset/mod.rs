@@ -16,11 +16,12 @@
 //! - **A new leader reads first**: [`takeover`] lists a namespace before the first write there.
 //! - **A set is read before creates** if it may be gone: [`plan::Plan::creates_in_doubt`].
 //! - **A status is updated** in [`report::write_if_due`]: [`status`] makes its content, and [`operator_kit::pace`] says when it is written.
-//!   Before that, `status_can_wait` in [`pass`] can let it wait for pods of other sets.
+//!   Before that, `report_can_wait` in [`pass`] can delay it while the operator works on pods of other sets.
 //! - **Pods that keep finishing** are replaced with backoff: [`restart_backoff`].
 //! - **The state of a set** between two passes: [`set_state`].
 
 pub mod act;
+mod busy;
 mod compact_time;
 mod conditions;
 mod context;
@@ -135,6 +136,13 @@ impl Controller for PodSetController {
     }
 
     async fn finish(&self) {
+        // The next leader writes the statuses that wait, but cannot know about the work behind them.
+        for key in &self.keys() {
+            let Some(set) = lock(&self.context.observed).sets.get(key) else { continue };
+            let events =
+                lock(&self.context.states).get_mut(&set.uid).map(|state| report::work_events(&mut state.reports));
+            self.context.recorder.record(&set, events.unwrap_or_default());
+        }
         self.context.recorder.flush().await;
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use tracing::{Span, field, info_span, warn};
 
 use super::{
@@ -12,7 +12,6 @@ use super::{
     names::Names,
     observe::{Set, View, Whole},
     plan::{self, Hold, Input, Plan, soonest},
-    recorder::{BUSY_RETRY, PODS_FIRST},
     report,
     set_state::SetState,
     takeover::{READ_RETRY, TakeOver},
@@ -25,8 +24,8 @@ use operator_kit::{
 /// How long a set waits before it looks again for room for its template.
 const ROOM_RETRY: SignedDuration = SignedDuration::from_millis(500);
 
-/// If a set has more to try before it reports, it reports anyway after this time.
-const REPORT_AFTER: SignedDuration = SignedDuration::from_secs(4);
+/// The longest delay of a report while the set has more to try, or while the operator works on pods of other sets in the namespace.
+const LONGEST_DELAY: SignedDuration = SignedDuration::from_secs(4);
 
 /// One pass over one set.
 pub struct Pass<'a> {
@@ -68,14 +67,14 @@ impl Pass<'_> {
             false => (view, plan, false),
         };
         report::settle(&after, state);
-        let new = report::announce(self.context, &view, &after, state);
-        let can_wait = !has_failed && self.status_can_wait(&view, &after, &new, state);
-        if can_wait && !conditions::is_same(&view.set.status, &new) {
-            let now = self.context.env.now();
-            state.reports.pace.outdated(now);
-            return Ok(Next::Report(now + BUSY_RETRY));
+        report::end_burst(&after, state);
+        let new = self.status(&view, &after, state);
+        if !has_failed && let Some(until) = self.report_can_wait(&view, &after, &new, state) {
+            state.reports.pace.outdated(self.context.env.now());
+            // The plan may change before that.
+            return Ok(Next::Report(after.wake.map_or(until, |wake| wake.min(until))));
         }
-        let reported = report::write_if_due(self.context, &view.set, &after, new, state).await;
+        let reported = report::write_if_due(self.context, &view, &after, new, state).await;
         let act_again = after.has_work().then(|| self.context.env.now());
         let is_reported = reported.is_ok();
         Ok(match soonest([act_again, reported.unwrap_or_else(Some), after.wake]) {
@@ -147,9 +146,7 @@ impl Pass<'_> {
 
     /// What must be read before the plan is carried out. An unread namespace is read before any write, also before a status is written.
     fn must_read_first(&self, view: &View, plan: &Plan, state: &SetState, known: Option<&ReadSet>) -> Option<Needed> {
-        let Context { env, rules, .. } = self.context;
-        let is_reported =
-            || conditions::is_same(&view.set.status, &(rules.status)(view, plan, state, env.clock.wall()));
+        let is_reported = || conditions::is_same(&view.set.status, &self.status(view, plan, state));
         if view.is_unread && (plan.has_work() || !is_reported()) {
             return Some(Needed::Namespace);
         }
@@ -167,7 +164,7 @@ impl Pass<'_> {
 
     /// Reads the set with its template, consistently, and updates the cache; `None`: the set is gone.
     async fn read_set(&self, view: &View, state: &mut SetState) -> Result<Option<Set>, Next> {
-        let _busy = self.context.busy.try_acquire(&self.key.namespace, 1);
+        let _guard = self.context.busy.begin_work(&self.context.queue, &self.key.namespace);
         match self.context.clients.read.get::<PodSet, Whole>(self.key).await {
             Ok(read) => {
                 let read = read.map(|Whole(read)| read);
@@ -187,20 +184,30 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether the status of this set waits, because the operator works on pods of other sets in the namespace, but not longer than
-    /// [`PODS_FIRST`] from the start of the set's own work. Only the result of finished work can wait: a failure and the end of a rollout are
-    /// reported at once.
-    fn status_can_wait(&self, view: &View, after: &Plan, new: &PodSetStatus, state: &SetState) -> bool {
+    /// The status that the set should have.
+    fn status(&self, view: &View, plan: &Plan, state: &SetState) -> PodSetStatus {
+        (self.context.rules.status)(view, plan, state, self.context.env.clock.wall())
+    }
+
+    /// The latest time of this report if it can wait because the operator works on pods of other sets in the namespace; `None`: it cannot.
+    /// Only the result of finished work can wait: a failure and each stage of a rollout are reported at once. When the namespace has no more
+    /// work in flight, the set is queued.
+    fn report_can_wait(&self, view: &View, after: &Plan, new: &PodSetStatus, state: &SetState) -> Option<Timestamp> {
         let Context { env, busy, stop, .. } = self.context;
-        let has_failed = after.hold != Hold::Nothing || after.is_late || state.preparation.failure(&view.set).is_some();
+        let is_failing = after.hold != Hold::Nothing
+            || !after.rejected.is_empty()
+            || !after.overdue.is_empty()
+            || state.reports.rejected_create.is_some()
+            || state.preparation.failure(&view.set).is_some();
         // The plan and the next leader read the current revision in the status. A rollback does not change it.
         let stored = &view.set.status;
-        let has_rolled_out = stored.current_revision.is_some() && stored.current_revision != new.current_revision
-            || conditions::reports_rollout(stored) && !conditions::reports_rollout(new);
-        let is_recent = |since| env.now().duration_since(since) < PODS_FIRST;
-        !(has_failed || has_rolled_out || !after.rejected.is_empty() || after.has_work() || stop.is_cancelled())
-            && state.reports.silent_since.is_some_and(is_recent)
-            && busy.is_held_by(&self.key.namespace)
+        let is_new_stage = stored.current_revision.is_some() && stored.current_revision != new.current_revision
+            || conditions::rollout_reason(stored) != conditions::rollout_reason(new);
+        if is_failing || is_new_stage || after.has_work() || stop.is_cancelled() || conditions::is_same(stored, new) {
+            return None;
+        }
+        let until = state.reports.silent_since? + LONGEST_DELAY;
+        (env.now() < until && busy.is_busy(&self.key.namespace)).then_some(until)
     }
 
     /// Handles a set when there is no memory for its template: no pod is created. If nothing else is left to do, reports and ends the pass,
@@ -211,15 +218,15 @@ impl Pass<'_> {
             return Ok((view, others, None));
         }
         let env = &self.context.env;
-        let new = report::announce(self.context, &view, &plan, state);
-        let reported = report::write_if_due(self.context, &view.set, &plan, new, state).await.unwrap_or_else(Some);
+        let new = self.status(&view, &plan, state);
+        let reported = report::write_if_due(self.context, &view, &plan, new, state).await.unwrap_or_else(Some);
         let again = env.now() + env.jittered(ROOM_RETRY, 0.5);
         Err(Next::At(reported.map_or(again, |at| at.min(again))))
     }
 
     /// Carries out the plan and plans again. Returns the set and the plan as they stand then, and whether something failed.
     async fn act(&self, (view, plan, room): Executable, state: &mut SetState) -> Result<(View, Plan, bool), Next> {
-        let _busy = self.context.busy.try_acquire(&self.key.namespace, 1);
+        let _guard = self.context.busy.begin_work(&self.context.queue, &self.key.namespace);
         let began = self.context.env.now();
         let done = act::act(self.context, &view, &plan, state).await;
         let (has_failed, is_rejected) = (done.has_failed, done.rejected_delete.is_some());
@@ -228,7 +235,7 @@ impl Pass<'_> {
         drop((view, room));
         let (view, after) = self.plan(state)?;
         let since = *state.reports.silent_since.get_or_insert(began);
-        let is_quick = self.context.env.now().duration_since(since) < REPORT_AFTER;
+        let is_quick = self.context.env.now().duration_since(since) < LONGEST_DELAY;
         // If a delete was rejected, try other pods before reporting.
         let tries_others = is_rejected && after.tries_more_deletes(state);
         // A new leader prepares the template again before it knows whether it is invalid. Until then, the status of this spec stays.

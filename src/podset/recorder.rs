@@ -5,12 +5,9 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event as EventResource;
-use tokio::{
-    sync::{Mutex, mpsc},
-    time::sleep,
-};
+use tokio::sync::{Mutex, mpsc};
 use tokio_util::{
     sync::CancellationToken,
     task::{TaskTracker, task_tracker::TaskTrackerToken},
@@ -30,12 +27,6 @@ use operator_kit::{
     requests,
     telemetry::spans::SpanRef,
 };
-
-/// How long a report can wait while the operator works on pods of the namespace.
-pub const PODS_FIRST: SignedDuration = SignedDuration::from_secs(4);
-
-/// How often a report that waits checks whether that work is done.
-pub const BUSY_RETRY: SignedDuration = SignedDuration::from_millis(250);
 
 /// The most events that wait; further ones are lost. Namespaces share the places fairly; one alone gets 7,500.
 const WAITING: usize = 10_000;
@@ -59,9 +50,6 @@ pub struct Recorder {
     unsent: TaskTracker,
     /// Each event in flight holds one of these places, too.
     slots: FairSemaphore,
-    /// Events that can wait do so while their namespace holds one of these places, until `stop`.
-    busy: FairSemaphore,
-    stop: CancellationToken,
     /// Stops the sending of further events.
     stop_sending: CancellationToken,
 }
@@ -71,19 +59,18 @@ struct QueuedEvent {
     event: Event,
     key: ObjectKey,
     uid: Uid,
-    /// When it happened.
+    /// When it was recorded.
     wall: Timestamp,
     unique: i128,
-    /// The span in which it happened.
+    /// The span in which it was recorded.
     parent: Option<SpanRef>,
     _place: Permit,
     _unsent: TaskTrackerToken,
 }
 
 impl Recorder {
-    /// A recorder that sends through `writer`. Events name `instance` as the process. Those that can wait do so while their namespace holds a
-    /// place of `busy`, until `stop`.
-    pub fn new(env: Env, writer: Writer, instance: String, busy: FairSemaphore, stop: CancellationToken) -> Self {
+    /// A recorder that sends through `writer`. Events name `instance` as the process.
+    pub fn new(env: Env, writer: Writer, instance: String) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
         Recorder {
             receiver: Mutex::new(receiver),
@@ -95,12 +82,10 @@ impl Recorder {
             writer,
             instance,
             sender,
-            busy,
-            stop,
         }
     }
 
-    /// Queues events of this set that have just happened.
+    /// Queues events of this set.
     pub fn record(&self, set: &Set, events: Vec<Event>) {
         let wall = self.env.clock.wall();
         for (event, unique) in events.into_iter().zip(wall.as_nanosecond()..) {
@@ -136,22 +121,10 @@ impl Recorder {
     }
 
     async fn send(&self, queued: QueuedEvent) {
-        if queued.event.can_wait {
-            self.wait_for_pods(&queued.key.namespace).await;
-        }
         let _slot = self.slots.acquire(&queued.key.namespace).await;
         if !self.stop_sending.is_cancelled() {
             // On the heap, so that a waiting event holds no room for its request.
             Box::pin(self.send_now(queued)).await;
-        }
-    }
-
-    /// Waits while the operator works on pods of this namespace.
-    async fn wait_for_pods(&self, namespace: &str) {
-        let mut left = PODS_FIRST;
-        while self.busy.is_held_by(namespace) && left.is_positive() && !self.stop.is_cancelled() {
-            self.stop.run_until_cancelled(sleep(BUSY_RETRY.unsigned_abs())).await;
-            left -= BUSY_RETRY;
         }
     }
 
@@ -199,7 +172,7 @@ mod tests {
     }
 
     fn new_recorder(env: Env, writer: Writer) -> Recorder {
-        Recorder::new(env, writer, "operator-1".to_owned(), FairSemaphore::new(8), CancellationToken::new())
+        Recorder::new(env, writer, "operator-1".to_owned())
     }
 
     /// A recorder, and how many events it has sent.
@@ -241,37 +214,6 @@ mod tests {
         let queued = recorder.receiver.try_lock().unwrap().try_recv().unwrap();
         let bytes = size_of_val(&recorder.send(queued));
         assert!(bytes < 1_000, "{bytes}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_event_waits_for_pods_of_its_namespace_but_not_for_long_and_not_at_the_end() {
-        let (recorder, sent) = recorder();
-        let now = || sent.load(Ordering::Relaxed);
-        let running = recorder.clone();
-        let running = tokio::spawn(async move { running.run().await });
-        let set = testing::set(1);
-        let busy = recorder.busy.try_acquire(&set.key.namespace, 1).unwrap();
-        recorder.record(&set, vec![event()]);
-        recorder.record(&set, vec![events::pods_failing("web-podbthcj failed")]);
-        recorder.record(&set_elsewhere(), vec![event()]);
-        sleep(Duration::from_millis(3_900)).await;
-        assert_eq!(now(), 2, "the failure, and that of the other namespace");
-        sleep(Duration::from_millis(200)).await;
-        assert_eq!(now(), 3);
-        recorder.record(&set, vec![event()]);
-        sleep(Duration::from_millis(300)).await;
-        assert_eq!(now(), 3);
-        drop(busy);
-        sleep(Duration::from_millis(300)).await;
-        assert_eq!(now(), 4);
-        let _busy = recorder.busy.try_acquire(&set.key.namespace, 1).unwrap();
-        recorder.record(&set, vec![event()]);
-        sleep(Duration::from_millis(10)).await;
-        assert_eq!(now(), 4);
-        recorder.stop.cancel();
-        sleep(Duration::from_millis(1)).await;
-        assert_eq!(now(), 5);
-        running.abort();
     }
 
     /// The API server never responds for the namespace `default`.

@@ -169,16 +169,14 @@ fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {
     if more > 0 { format!("{text} and {more} more") } else { text }
 }
 
-/// Records the events that are due. Returns the status that the set should have.
-pub fn announce(context: &Context, view: &View, plan: &Plan, state: &mut SetState) -> PodSetStatus {
+/// Records the events that are due. `new` is the status that the set should have.
+fn announce(context: &Context, view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState) {
     let set = &view.set;
-    let new = (context.rules.status)(view, plan, state, context.env.clock.wall());
-    let mut events = Vec::from_iter(rollout_event(set, plan, &new, state));
+    let mut events = Vec::from_iter(rollout_event(set, plan, new, state));
     if is_settled(plan, state) {
-        events.extend(due_events(view, plan, &new, state));
+        events.extend(due_events(view, plan, new, state));
     }
     context.recorder.record(set, events);
-    new
 }
 
 /// Whether nothing is left to create or delete, except pods whose delete was rejected repeatedly.
@@ -186,15 +184,17 @@ fn is_settled(plan: &Plan, state: &SetState) -> bool {
     plan.create.is_empty() && !plan.tries_more_deletes(state) && plan.prepare.is_none()
 }
 
-/// Writes this status if it differs from the stored one and is due. Returns when to report again; as an error, if it cannot be written.
+/// Records the events that are due, and writes this status if it differs from the stored one and is due. Returns when to report again; as an
+/// error, if it cannot be written.
 pub async fn write_if_due(
     context: &Context,
-    set: &Set,
+    view: &View,
     plan: &Plan,
     new: PodSetStatus,
     state: &mut SetState,
 ) -> Result<Option<Timestamp>, Timestamp> {
-    let now = context.env.now();
+    announce(context, view, plan, &new, state);
+    let (now, set) = (context.env.now(), &view.set);
     state.reports.silent_since = None;
     if conditions::is_same(&set.status, &new) {
         state.reports.pace.up_to_date();
@@ -237,7 +237,7 @@ fn rollout_event(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetStat
         _ if plan.is_late => (Stage::Stalled, is_same && reason == conditions::LATE),
         // A rollout starts or pauses when the spec changes. If this spec is known already, a pod was lost or is no longer ready: no event.
         Rollout::InProgress => (Stage::Started, is_same && (is_rolling || is_known)),
-        Rollout::Paused => (Stage::Paused, is_same && (reason == status::PAUSED || is_known)),
+        Rollout::Paused => (Stage::Paused, is_same && (reason == conditions::PAUSED || is_known)),
         Rollout::None | Rollout::AtPartition if is_complete => {
             let former = set.status.current_revision.as_ref();
             (Stage::Complete, !is_rolling && !was_rolling && former.is_none_or(|former| former == revision))
@@ -249,17 +249,26 @@ fn rollout_event(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetStat
     (is_news && !was_announced).then(|| events::rollout(stage, revision, plan.count)).flatten()
 }
 
+/// Ends the work that is under way if nothing is left to do. Later work gets an event of its own.
+pub fn end_burst(after: &Plan, state: &mut SetState) {
+    // The event waits while strays are to be deleted. If the number of live pods is unchanged, it also waits while a failed try is to be
+    // repeated, or a delete has no answer.
+    let is_settled = is_settled(after, state) && !state.has_pending_strays();
+    let may_change = after.hold == Hold::Failure || !state.fates.deletes.is_empty();
+    let is_over = |burst: &mut Burst| is_settled && (!may_change || burst.from != after.count.live);
+    let burst = state.reports.burst.take_if(is_over);
+    state.reports.ended.extend(burst.map(|burst| (burst, after.count.live)));
+}
+
+/// Takes the events about finished work. Only this process knows about that work.
+pub fn work_events(reports: &mut Reports) -> Vec<Event> {
+    reports.ended.drain(..).filter_map(|(burst, live)| events::work_done(&burst, live)).collect()
+}
+
 /// The events that are due when nothing is left to create or delete, except pods whose delete was rejected repeatedly. Each is due once.
 fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState) -> Vec<Event> {
     let set = &view.set;
-    // The event waits while strays are to be deleted. If the number of live pods is unchanged, it also waits while a failed try is to be
-    // repeated, or a delete has no answer.
-    let has_strays = state.has_pending_strays();
-    let may_change = plan.hold == Hold::Failure || !state.fates.deletes.is_empty();
-    let is_over = |burst: &mut Burst| !has_strays && (!may_change || burst.from != plan.count.live);
-    let burst = state.reports.burst.take_if(is_over);
-    let ended = state.reports.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
-    let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::work_done(&burst, live)).collect();
+    let mut due = work_events(&mut state.reports);
     let stored_create = conditions::message(&set.status, condition::REPLICA_FAILURE, status::FAILED_CREATE);
     let rejected = state.reports.rejected_create.clone();
     let invalid = state.preparation.invalid(set).filter(|_| plan.rollout == Rollout::InProgress);

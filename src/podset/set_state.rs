@@ -155,7 +155,7 @@ pub struct Reports {
     pub reached: Option<usize>,
     /// The rollout in the last report.
     pub rollout: Option<ReportedRollout>,
-    /// When the first pass since the last report began.
+    /// When the first work since the last report began.
     pub silent_since: Option<Timestamp>,
     /// The types of conditions that the API server keeps although they are not applied any more.
     pub kept: BTreeSet<&'static str>,

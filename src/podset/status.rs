@@ -8,7 +8,7 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    conditions::{self, LATE, ROLLING},
+    conditions::{self, LATE, PAUSED, ROLLING},
     count::Count,
     observe::{Phase, Pod, Seen, View},
     plan::{Hold, Plan, Rollout},
@@ -98,8 +98,6 @@ pub const BACKING_OFF: &str = "BackingOff";
 pub const WAITING_FOR_TERMINATION: &str = "WaitingForTermination";
 /// The reason of Ready while it is True and no rollout has stopped.
 const ALL_READY: &str = "AllPodsReady";
-/// The reason of Ready while it is True and a rollout is paused.
-pub const PAUSED: &str = "RolloutPaused";
 /// The reason of Ready while it is True and as many pods have the template as the partition allows.
 pub const AT_PARTITION: &str = "PartitionReached";
 /// The reason of Ready while pods are missing, surplus or not ready.

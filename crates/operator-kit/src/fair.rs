@@ -202,11 +202,6 @@ impl FairSemaphore {
         Some(Permit { semaphore: self.clone(), namespace: namespace.clone(), places })
     }
 
-    /// Whether this namespace holds a place.
-    pub fn is_held_by(&self, namespace: &str) -> bool {
-        lock(&self.0).shares.get(namespace).is_some_and(|share| share.held > 0)
-    }
-
     /// Hands out permits while there are any for those that wait.
     fn hand_out(&self) {
         // A closure, so that the lock is not held in the loop.

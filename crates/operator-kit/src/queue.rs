@@ -5,13 +5,13 @@
 //! need.
 //!
 //! Keys that are handed out hold the places of a [`FairQueue`], one for each concurrent reconcile. Namespaces share them fairly. Within
-//! a namespace, keys with only a report left come first, and keys that failed come last.
+//! a namespace, keys whose reports wait come first, and keys that failed come last.
 //!
 //! A closed queue takes nothing: a standby needs no list, because a new leader reconciles every object.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Mutex,
+    sync::{Arc, Mutex},
 };
 
 use jiff::{SignedDuration, Timestamp};
@@ -49,8 +49,7 @@ pub const RESYNC: Trigger = "resync";
 /// The key had work left.
 pub const ALARM: Trigger = "alarm";
 
-/// The last reconcile left only a report. Whatever wakes the key before the report is due, it is handed out before the others of its
-/// namespace.
+/// The last reconcile left a report that waits. Whatever the trigger is, the key is handed out before the others of its namespace.
 pub const REPORT: Trigger = "report";
 
 /// The last reconcile failed.
@@ -76,6 +75,8 @@ struct State {
     /// The triggers of the keys that wait, and since when.
     triggers: HashMap<ObjectKey, (Trigger, Timestamp)>,
     active: BTreeMap<ObjectKey, Active>,
+    /// The keys whose last reconcile left a report that waits.
+    reports: BTreeSet<ObjectKey>,
     alarms: BTreeSet<(Timestamp, ObjectKey)>,
     alarm_of: BTreeMap<ObjectKey, Alarm>,
 }
@@ -128,6 +129,18 @@ impl Queue {
         }
     }
 
+    /// Queues the keys of this namespace whose reports wait.
+    pub fn add_reports(&self, namespace: &Arc<str>) {
+        let now = self.env.now();
+        let mut state = lock(&self.state);
+        let from_first = state.reports.range(ObjectKey::new(namespace.clone(), "")..);
+        let waiting: Vec<_> = from_first.take_while(|key| key.namespace == *namespace).cloned().collect();
+        for key in waiting {
+            state.add(key, REPORT, now, &self.metrics);
+        }
+        self.changed.notify_one();
+    }
+
     /// Waits for a key and a place for it. Returns the key and its trigger. While it waits, it queues the keys whose alarm is due.
     pub async fn next(&self) -> (ObjectKey, Trigger) {
         loop {
@@ -148,8 +161,8 @@ impl Queue {
         }
     }
 
-    /// A key was reconciled. It is queued again at this time and for this reason, or earlier for a trigger that came meanwhile. A key that
-    /// failed ([`RETRY`]) then waits behind the others of its namespace.
+    /// A key was reconciled. It is queued again at this time and for this reason, or earlier for a trigger that came meanwhile. A key whose
+    /// report waits ([`REPORT`]) then comes before the others of its namespace, and a key that failed ([`RETRY`]) after them.
     pub fn done(&self, key: &ObjectKey, wake: Option<(Timestamp, Trigger)>) {
         let now = self.env.now();
         if wake.is_some_and(|(when, trigger)| trigger != RESYNC && when > now) {
@@ -182,9 +195,8 @@ impl State {
     }
 
     fn line_up(&mut self, key: ObjectKey, trigger: Trigger) {
-        let has_report = trigger == REPORT || self.alarm_of.get(&key).is_some_and(|alarm| alarm.trigger == REPORT);
         let lane = match trigger {
-            _ if has_report => Lane::First,
+            _ if self.reports.contains(&key) => Lane::First,
             RETRY => Lane::Repetition,
             _ => Lane::Ordinary,
         };
@@ -250,6 +262,10 @@ impl State {
             self.ready.give_back(&key.namespace, 1);
             news = ended.news.map(|trigger| (quiet_until, trigger));
         }
+        match alarm {
+            Some((_, REPORT)) => self.reports.insert(key.clone()),
+            _ => self.reports.remove(key),
+        };
         if let Some((when, trigger)) = alarm.into_iter().chain(news).min_by_key(|(when, _)| *when) {
             // An alarm that was due before the reconcile ended has not waited meanwhile.
             self.set_alarm(key.clone(), Alarm { when: when.max(now), trigger, quiet_until });

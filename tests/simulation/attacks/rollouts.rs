@@ -391,7 +391,7 @@ async fn a_rollout_goes_on_after_a_scale_and_under_a_new_leader() {
 
 /// Other statuses wait while pods of another set are created.
 #[tokio::test(start_paused = true)]
-async fn a_completed_rollout_is_recorded_at_once() {
+async fn each_stage_of_a_rollout_is_reported_at_once() {
     let (server, _operator) = running(3, json!({})).await;
     let other = Requests::creates("pods").when(|request| request.body["metadata"]["generateName"] == "other-pod");
     let answer = server.fault(other.first(1), Fault::HoldAnswer);
@@ -405,6 +405,8 @@ async fn a_completed_rollout_is_recorded_at_once() {
     // Back to the former template in the middle of a rollout.
     change_template(&server, "broken");
     server.wait_until(|s| versions(s) == "b b broken", seconds(10)).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(condition(&server, "Ready").starts_with("False/RolloutInProgress"), "{}", condition(&server, "Ready"));
     sleep(5).await;
     change_template(&server, "b");
     server.wait_until(|s| versions(s) == "b b b" && s.ready_pods(NS, "web").len() == 3, seconds(3)).await;

@@ -329,3 +329,48 @@ async fn pods_of_other_sets_come_before_a_report() {
     let of_the_only_busy_set = until("PodsNotReady").await;
     assert!(of_the_only_busy_set < Duration::from_millis(300), "{of_the_only_busy_set:?}");
 }
+
+/// While pods of another set are created, the event about a replacement waits as the status does: until those pods are created, or the
+/// operator ends.
+#[tokio::test(start_paused = true)]
+async fn an_event_waits_with_its_status() {
+    for is_shutdown in [false, true] {
+        let (server, operator) = with_set(2, Rules::default()).await;
+        let answer = server.fault(Requests::creates("pods").first(1), Fault::HoldAnswer);
+        server.create_podset(NS, "other", 1);
+        answer.wait_for_hits(1).await;
+        let version = server.podset(NS, "web")["metadata"]["resourceVersion"].clone();
+        let has_status = |s: &ApiServer| s.podset(NS, "web")["metadata"]["resourceVersion"] != version;
+        server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
+        sleep(seconds(2)).await;
+        let reports = |s: &ApiServer| (s.events(NS, "PodsReplaced").len(), has_status(s));
+        assert_eq!((server.live_pods(NS, "web").len(), reports(&server)), (2, (0, false)));
+        answer.release();
+        if is_shutdown {
+            operator.end().await;
+            assert_eq!(reports(&server).0, 1);
+        } else {
+            server.wait_until(|s| reports(s) == (1, true), Duration::from_millis(100)).await;
+        }
+    }
+}
+
+/// While pods of another set are created, a set is scaled up, and then loses a pod.
+#[tokio::test(start_paused = true)]
+async fn work_after_unreported_work_gets_its_own_event() {
+    let (server, _operator) = server_and_leader();
+    let answer = server.fault(Requests::creates("pods").first(1), Fault::HoldAnswer);
+    server.create_podset(NS, "other", 1);
+    answer.wait_for_hits(1).await;
+    server.create_podset(NS, "web", 2);
+    let has_pods = |s: &ApiServer| s.live_pods(NS, "web").len() == 2;
+    server.wait_until(has_pods, seconds(1)).await;
+    sleep(seconds(1)).await;
+    server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
+    sleep(seconds(1)).await;
+    let reports = || ["ScaledUp", "PodsReplaced"].map(|reason| server.events(NS, reason).len());
+    assert_eq!((has_pods(&server), reports()), (true, [0, 0]));
+    answer.release();
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(reports(), [2, 1], "one ScaledUp for each set");
+}

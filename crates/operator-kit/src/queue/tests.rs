@@ -294,6 +294,28 @@ async fn a_key_with_a_report_left_comes_first_whatever_wakes_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_with_a_report_left_comes_first_after_a_paced_trigger() {
+    for is_active in [true, false] {
+        let (queue, _) = closed();
+        queue.open(1);
+        let report = Some((virtual_env().now() + SignedDuration::from_secs(60), REPORT));
+        for name in ["a", "b", "c"] {
+            queue.add(key(name), SPEC);
+        }
+        assert_eq!(queue.next().await, (key("a"), SPEC));
+        if is_active {
+            queue.add_paced(key("a"), POD);
+        }
+        queue.done(&key("a"), report);
+        assert_eq!(queue.next().await, (key("b"), SPEC));
+        queue.add_paced(key("a"), POD);
+        tokio::time::advance(PACE.unsigned_abs()).await;
+        queue.done(&key("b"), None);
+        assert_eq!(queue.next().await, (key("a"), POD));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn time_being_reconciled_does_not_count_as_waiting() {
     let env = virtual_env();
     let (queue, metrics) = queue();
