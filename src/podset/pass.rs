@@ -71,7 +71,7 @@ impl Pass<'_> {
         let new = self.status(&view, &after, state);
         if !has_failed && let Some(until) = self.report_can_wait(&view, &after, &new, state) {
             state.reports.pace.outdated(self.context.env.now());
-            // The plan may change before that.
+            // The plan may need another look before that.
             return Ok(Next::Report(after.wake.map_or(until, |wake| wake.min(until))));
         }
         let reported = report::write_if_due(self.context, &view, &after, new, state).await;

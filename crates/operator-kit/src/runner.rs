@@ -51,8 +51,8 @@ pub trait Controller: Send + Sync + 'static {
     /// A term of leadership begins: forget outdated state. No reconcile is running.
     fn begin_term(&self) {}
 
-    /// Ends what reconciles began, and waits for their background work. No reconcile is running. It must wait for writes in flight, because the Lease is
-    /// not released while one may still take effect.
+    /// Ends what reconciles began, and waits for their background work. No reconcile is running. It must wait for writes in flight, because
+    /// the Lease is not released while one may still take effect.
     fn finish(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
@@ -68,7 +68,7 @@ pub enum Next {
     Resync,
     /// At this time.
     At(Timestamp),
-    /// At this time, or earlier if the queue's `add_reports` is called, because the report waits. Other objects of the namespace come later.
+    /// At this time, or when [`Queue::add_reports`] is called, because the report waits. Other objects of the namespace come later.
     Report(Timestamp),
     /// At this time, because something failed.
     Retry(Timestamp),
