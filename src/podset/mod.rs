@@ -68,7 +68,7 @@ use operator_kit::{
 use pass::Pass;
 use takeover::TakeOver;
 
-/// The controller.
+/// The controller of PodSets.
 pub struct PodSetController {
     context: Context,
     synced: Synced,
@@ -101,8 +101,7 @@ impl Controller for PodSetController {
     }
 
     fn background(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
-        let controller = self.clone();
-        let mut background = vec![async move { controller.context.recorder.run().await }.boxed()];
+        let mut background = Vec::new();
         let Context { clients, env, .. } = &self.context;
         for scope in &self.context.scopes {
             let sets = self.context.set_source(scope);

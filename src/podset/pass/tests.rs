@@ -125,10 +125,12 @@ impl Play {
         play
     }
 
-    /// The requests of one pass, and when the next one is due.
+    /// The requests of one pass without its events, which other tasks send, and when the next pass is due.
     async fn pass(&self) -> (Vec<String>, Next) {
         let next = self.controller.reconcile(&ObjectKey::new("default", "web"), queue::SPEC).await;
-        (std::mem::take(&mut *self.asked.lock().unwrap()), next)
+        let mut asked = std::mem::take(&mut *self.asked.lock().unwrap());
+        asked.retain(|request| request != "POST events");
+        (asked, next)
     }
 }
 
