@@ -68,10 +68,11 @@ pub struct PodSetSpec {
     #[x_kube(validation = replicas_rule())]
     pub replicas: i32,
     /// When a pod that is being deleted is replaced. TerminationStarted: at once, while its containers may still run.
-    /// TerminationComplete: when it is Succeeded, Failed or gone, so that never more than spec.replicas pods run.
+    /// TerminationComplete: when it is Succeeded, Failed or gone, so that never more than spec.replicas pods run. A pod without a node is
+    /// replaced at once.
     #[serde(default)]
     pub pod_replacement_policy: PodReplacementPolicy,
-    /// For how many seconds a pod must be ready before a rollout counts it as available. Defaults to 0.
+    /// The number of seconds that a pod must be ready before a rollout counts it as available. Defaults to 0.
     #[serde(default)]
     #[schemars(with = "i32", range(min = 0, max = 2147483647))]
     pub min_ready_seconds: u32,
@@ -84,10 +85,10 @@ pub struct PodSetSpec {
     #[serde(default = "default_history")]
     #[schemars(with = "i32", range(min = 0, max = 2147483647))]
     pub revision_history_limit: u32,
-    /// How a changed template reaches the pods.
+    /// The strategy that replaces pods after a change of the template.
     #[serde(default)]
     pub update_strategy: UpdateStrategy,
-    /// The template of the pods. Without it, or without its spec, the operator creates its default pod.
+    /// The template of the pods. Without the template, or without its spec, pods get the default spec of the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "PodTemplate")]
     pub template: Option<PodTemplate>,
@@ -100,30 +101,31 @@ pub enum PodReplacementPolicy {
     /// At once.
     #[default]
     TerminationStarted,
-    /// When it has finished or is gone.
+    /// When the pod is Succeeded, Failed or gone. A pod without a node is replaced at once.
     TerminationComplete,
 }
 
-/// How a change of the template reaches the pods.
+/// The strategy that replaces pods after a change of the template.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UpdateStrategy {
-    /// RollingUpdate: pods of former templates are replaced, step by step. OnDelete: they stay until something else ends them.
+    /// RollingUpdate: pods of former templates are replaced, step by step. OnDelete: they stay until they finish or are deleted for another
+    /// reason.
     #[serde(rename = "type")]
     pub type_: UpdateStrategyType,
     /// The settings of RollingUpdate.
     pub rolling_update: RollingUpdate,
 }
 
-/// How a change of the template reaches the pods.
+/// The type of the strategy.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[schemars(inline)]
 pub enum UpdateStrategyType {
     /// Pods of former templates are replaced, step by step.
     #[default]
     RollingUpdate,
-    /// Pods of former templates stay until something else ends them.
+    /// Pods of former templates stay until they finish or are deleted for another reason.
     OnDelete,
 }
 
@@ -137,7 +139,7 @@ pub struct RollingUpdate {
     #[schemars(schema_with = "max_unavailable")]
     pub max_unavailable: Option<IntOrString>,
     /// How many pods keep their former template: a number, or a percentage of spec.replicas that is rounded up. Raising it does not roll
-    /// pods back. A change back to the former template ignores it.
+    /// pods back. The partition does not apply to a change back to the former template.
     #[schemars(schema_with = "partition")]
     pub partition: Option<IntOrString>,
     /// Pauses the rollout: no pod is deleted because of its template.
@@ -165,7 +167,7 @@ pub struct PodTemplate {
     pub spec: Option<Box<RawValue>>,
 }
 
-/// The metadata of the pods that a template can set.
+/// The metadata that a template sets on its pods.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct PodTemplateMetadata {
     /// Labels of the pods. The labels app, version, app.kubernetes.io/managed-by and controller-revision-hash

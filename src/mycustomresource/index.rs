@@ -111,7 +111,7 @@ impl Index {
         self.upsert(found).filter(|(_, trigger)| *trigger == queue::SPEC)
     }
 
-    /// Applies a state of a resource, unless a newer one is known. Returns its key if its spec or its status is new.
+    /// Applies a state of a resource, unless a newer one is known. Returns its key and a trigger if its spec or its status is new.
     fn upsert(&mut self, resource: Resource) -> Option<(ObjectKey, Trigger)> {
         let key = resource.key.clone();
         let known = self.resources.get(&key).map(|(known, _)| known);
@@ -130,7 +130,7 @@ impl Index {
         is_changed.then_some((key, if has_new_spec { queue::SPEC } else { queue::STATUS }))
     }
 
-    /// Removes the resource from both indexes.
+    /// Removes a resource. Returns the resource and its pace.
     fn forget(&mut self, key: &ObjectKey) -> Option<(Resource, Pace)> {
         let (former, pace) = self.resources.remove(key)?;
         if let Some(friend) = &former.friend {
@@ -189,7 +189,7 @@ impl Index {
         from.next().is_some_and(|(first, _)| first == name)
     }
 
-    /// The resource with this key, and whether its friend exists; inner `None`: it was not found, and not all pods have been listed yet.
+    /// The resource with this key, and whether its friend exists; inner `None`: not all pods are listed, and none of this name is known.
     pub fn view(&self, key: &ObjectKey) -> Option<(Resource, Option<bool>)> {
         let (resource, _) = self.resources.get(key)?;
         let is_found = resource.friend.as_ref().is_some_and(|friend| self.exists(friend));

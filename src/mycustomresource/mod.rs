@@ -65,7 +65,7 @@ impl Watched for Named {
     }
 }
 
-/// The controller.
+/// The controller of MyCustomResources.
 pub struct MyCustomResourceController {
     env: Env,
     clients: Clients,
@@ -193,12 +193,12 @@ impl Controller for MyCustomResourceController {
             return Next::Resync;
         }
         let Some(is_found) = is_found else {
-            // The first list of pods queues it again.
+            // Each first list of a namespace queues the resource again.
             return Next::Resync;
         };
         let new = status::status(&resource, is_found, self.env.clock.wall());
         if !Span::current().is_none() {
-            // The plan takes no time worth measuring.
+            // The span has no duration, because the decision takes almost no time.
             drop(info_span!(target: spans::TARGET, "plan", plan.healthy = new.healthy));
         }
         if status::is_same(&resource.status, &new) {

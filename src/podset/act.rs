@@ -1,7 +1,7 @@
 //! Third stage, *act*: carries out a plan, and nothing else. No other code creates, changes or deletes pods.
 //!
-//! In: a plan. Out: [`Done`]. Each answer updates the cache or the state at once, so that the next plan counts it. This stage decides only
-//! what an answer proves.
+//! In: a plan. Out: [`Done`]. Each answer updates the cache or the state at once, so that the next plan counts it. The plan decides about
+//! pods. This stage interprets the answers and limits the requests.
 
 mod batch;
 mod create;

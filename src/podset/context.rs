@@ -31,7 +31,7 @@ use operator_kit::{
     runner,
 };
 
-/// The controller's name.
+/// The name of the controller in logs and metrics.
 pub const NAME: &str = "podset";
 
 /// The parts of a controller. A test can replace them.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::revision::{Revision, Update};
 
-/// The number of pods of a set.
+/// How many pods a set wants, and how many it has in each state.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Count {
     pub wanted: usize,
@@ -41,7 +41,7 @@ impl Count {
         [self.live, self.occupied()] == [self.wanted; 2]
     }
 
-    /// Whether it is complete, and all pods have the template of the spec and are available.
+    /// Whether [`Self::is_complete`] holds, and all pods have the template of the spec and are available.
     pub fn is_rolled_out(&self) -> bool {
         self.is_complete() && self.updated_available == self.wanted
     }

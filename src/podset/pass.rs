@@ -1,4 +1,4 @@
-//! One pass of the pipeline over one set: observe, plan, read what must be known first, act, plan again, report.
+//! One pass of the pipeline over one set: observe, plan, read missing data, act, plan again, report.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use operator_kit::{
     ObjectKey, budget, failures::Failures, fair::Permit, lock, meta::Uid, runner::Next, telemetry::spans,
 };
 
-/// How long a set waits before it looks again for room for its template.
+/// How long a set without memory for its template waits before the next try.
 const ROOM_RETRY: SignedDuration = SignedDuration::from_millis(500);
 
 /// The longest delay of a report while the set has more to try, or while the operator works on pods of other sets in the namespace.

@@ -23,7 +23,7 @@ use super::{
 };
 use operator_kit::meta::Uid;
 
-/// With this many creates of unknown fate, they are repeated before new names are tried.
+/// If this many creates have no answer, they are repeated before new names are tried.
 const MOST_UNKNOWN: usize = 3;
 
 /// The input of a plan.
@@ -38,7 +38,7 @@ pub(super) struct Input<'a> {
     pub now: Timestamp,
 }
 
-/// Plans one step.
+/// Decides what should happen to the pods of a set now.
 pub(super) fn plan(input: &Input) -> Plan {
     let mut plan = input.desired();
     // Deletes that failed before come last, so that they do not hold up the others.
@@ -174,15 +174,15 @@ impl Input<'_> {
                 key: set.key.sibling(name),
                 uid: uid.clone(),
                 version: seen.map_or(0, |seen| seen.pod.version),
-                is_exact: seen.is_some_and(|seen| self.may_be_bound(seen)),
+                is_exact: seen.is_some_and(|seen| self.needs_exact_delete(seen)),
                 why: Why::Stray,
             }
         };
         self.state.fates.strays.iter().map(deletion).collect()
     }
 
-    /// The pods that a scale-down deletes. If the delete of a pod was rejected, another pod is deleted in its place. But if an earlier delete
-    /// of it got no answer and may still take effect, no other pod is deleted.
+    /// The pods that a scale-down deletes. While a pod whose delete was rejected waits for the next try, another pod is deleted in its
+    /// place, unless an earlier delete may still take effect.
     fn victims(&self, count: Count, wanted: &Wanted) -> Vec<Deletion> {
         let Input { view, state, .. } = *self;
         let certain = view.pods.iter().filter(|seen| seen.is_certain());
@@ -212,13 +212,13 @@ impl Input<'_> {
         state.retry.rejected_deletes.waits_until(uid, *version, *now).is_none() || state.fates.is_going(uid)
     }
 
-    /// Whether a delete would remove this pod at once, even if the scheduler has just bound it, so that it would run unseen.
-    fn may_be_bound(&self, seen: &Seen) -> bool {
+    /// Whether the set waits for terminations and the pod has no node. A delete would remove such a pod at once, even if it was just bound.
+    fn needs_exact_delete(&self, seen: &Seen) -> bool {
         self.view.set.waits_for_termination() && seen.pod.node.is_none()
     }
 
-    /// The live pods whose delete was rejected and that must still go: any of them while there are surplus pods, otherwise those of a former
-    /// template.
+    /// The live pods that must go although their delete was rejected: any pod while there is a surplus, otherwise pods of former templates
+    /// while the rollout must replace more.
     fn undeletable(&self, count: Count, wanted: &Wanted) -> impl Iterator<Item = Uid> {
         let Input { view, state, .. } = *self;
         // Once enough pods have the new template, the partition wants the others to stay.
@@ -235,7 +235,10 @@ impl Input<'_> {
     fn finished_to_delete(&self) -> Vec<Deletion> {
         let is_finished = |seen: &&Seen| seen.pod.is_finished() && !seen.is_terminating();
         let finished: Vec<&Seen> = self.view.pods.iter().filter(is_finished).collect();
-        restart_backoff::not_kept(&finished).into_iter().map(|seen| self.deletion(seen, Why::Finished)).collect()
+        restart_backoff::finished_to_delete(&finished)
+            .into_iter()
+            .map(|seen| self.deletion(seen, Why::Finished))
+            .collect()
     }
 
     /// Adds the pods to create, or why they are not created yet.
@@ -302,7 +305,7 @@ impl Input<'_> {
 
     fn deletion(&self, seen: &Seen, why: Why) -> Deletion {
         let Pod { key, uid, version, .. } = &*seen.pod;
-        let is_exact = why != Why::Finished && self.may_be_bound(seen);
+        let is_exact = why != Why::Finished && self.needs_exact_delete(seen);
         Deletion { key: key.clone(), uid: uid.clone(), version: *version, is_exact, why }
     }
 }

@@ -108,7 +108,7 @@ impl RejectedWrites {
         self.by_uid.retain(|uid, _| pods.contains(uid));
     }
 
-    /// Why the writes were rejected; always the same one of several messages. `None` if none was.
+    /// The reason of the rejections: the first in alphabetical order, so that the status does not alternate. `None`: there is none.
     pub fn message(&self) -> Option<&str> {
         self.by_uid.values().map(|rejection| rejection.message.as_str()).min()
     }

@@ -65,7 +65,7 @@ pub fn learn(context: &Context, set: &Set, plan: &Plan, done: Done, state: &mut 
         info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "{what}");
     }
     // In a rollout, pods of the former template prove nothing about the new one.
-    if created > 0 && (done.has_updated || !is_rolling) && !done.has_failed {
+    if created > 0 && (done.has_created_updated || !is_rolling) && !done.has_failed {
         state.retry.backoff = None;
     }
     if done.has_failed || done.is_namespace_terminating() {

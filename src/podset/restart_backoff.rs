@@ -150,8 +150,8 @@ fn wait(failures: u32) -> SignedDuration {
     }
 }
 
-/// The finished pods that are not kept, oldest first.
-pub fn not_kept<'a>(finished: &[&'a Seen]) -> Vec<&'a Seen> {
+/// The finished pods that are to be deleted, oldest first.
+pub fn finished_to_delete<'a>(finished: &[&'a Seen]) -> Vec<&'a Seen> {
     let mut oldest_first = finished.to_vec();
     oldest_first.sort_by_key(|seen| (seen.finished_since, seen.pod.uid.clone()));
     oldest_first.truncate(finished.len().saturating_sub(KEPT));
@@ -318,8 +318,10 @@ mod tests {
     #[test]
     fn the_three_newest_finished_pods_are_kept() {
         let pods: Vec<Seen> = [5, 1, 9, 3, 7].map(|ago| testing::pod(&format!("ago-{ago}")).failed(ago).seen()).into();
-        let names: Vec<_> =
-            not_kept(&pods.iter().collect::<Vec<_>>()).iter().map(|seen| seen.pod.key.name.to_string()).collect();
+        let names: Vec<_> = finished_to_delete(&pods.iter().collect::<Vec<_>>())
+            .iter()
+            .map(|seen| seen.pod.key.name.to_string())
+            .collect();
         assert_eq!(names, ["ago-9", "ago-7"]);
     }
 }

@@ -77,7 +77,7 @@ impl Serialize for Sorted<'_> {
     }
 }
 
-/// How a change of the template reaches the pods, for a number of replicas.
+/// The update strategy, for a number of replicas.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Update {
     /// How many pods may be unavailable; `None`: no pod is replaced because of its template.

@@ -137,17 +137,17 @@ pub struct Reports {
     /// The last problem with creates: they were rejected or got no answer, or a created pod differs from its manifest. `None` if there is
     /// none. The plan reads it to choose the template of missing pods.
     pub rejected_create: Option<Rejection>,
-    /// The rejected create that has had an event.
+    /// The rejected create that the last event reports.
     pub announced_rejection: Option<Rejection>,
-    /// The rejected dry run that has had an event.
+    /// The rejected dry run that the last event reports.
     pub announced_invalid: Option<Rejection>,
     /// Whether an event says that pods cannot be deleted. Until all rejections are over, there is only one, because messages may differ.
     pub announced_undeletable: bool,
-    /// The templates whose failing pods have had an event.
+    /// The templates whose failing pods an event reports.
     pub announced_failing: BTreeSet<Option<Revision>>,
     /// The pods of which an event says that they have outlived their grace periods.
     pub overdue: BTreeSet<Uid>,
-    /// The work that is under way and has no event yet. Creates start with as many as it has created.
+    /// The work that is under way and has no event yet. The next pass begins with one more create than this work has created so far.
     pub burst: Option<Burst>,
     /// Work that ended and has no event yet, and how many pods were live then.
     pub ended: Vec<(Burst, usize)>,
@@ -202,15 +202,15 @@ impl SetState {
     }
 }
 
-/// Results of writes that the cache does not show, and pods that must go. The promise depends on them: whatever may live counts.
+/// Writes whose results the cache does not show, and strays. The promise depends on them: every pod that may live counts.
 #[derive(Clone, Debug, Default)]
 pub struct Fates {
-    /// Creates that have no answer, by name: until when each may take effect. They count as pods until a read resolves them.
+    /// Creates without an answer, by name, and when each can no longer take effect. They count as pods until a read resolves them.
     pub unknown: BTreeMap<String, Timestamp>,
-    /// Creates that were rejected or never sent, by name: until when they are remembered. Their names are used again, so even a wrong
+    /// Creates that were rejected or never sent, by name, and when they are forgotten. Their names are used again, so even a wrong
     /// rejection leads to no second pod.
     pub rejected_creates: BTreeMap<String, Timestamp>,
-    /// Deletes that have no answer, by UID: until when the last one may take effect. A read resolves them.
+    /// Deletes without an answer, by UID, and when the last of them can no longer take effect. A read resolves them.
     pub deletes: BTreeMap<Uid, Timestamp>,
     /// Pods that differ from what was ordered and must go: their names by UID.
     pub strays: BTreeMap<Uid, String>,
@@ -342,73 +342,4 @@ impl Retry {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::podset::{observe::QUARANTINE, testing};
-
-    #[test]
-    fn only_a_read_after_the_quarantine_settles_an_unknown_fate() {
-        let mut fates = Fates::default();
-        let start = testing::now();
-        let end = start + QUARANTINE;
-        fates.create_unanswered("a", end);
-        fates.create_answered("a");
-        fates.create_rejected("a", end + SignedDuration::from_secs(9));
-        let expire = |fates: &mut Fates, at| fates.expire(at, false, |_| false);
-        expire(&mut fates, start + SignedDuration::from_secs(59));
-        assert!(fates.unknown.contains_key("a"));
-        assert_eq!(fates.next_overdue(start), Some(end));
-        expire(&mut fates, end);
-        assert!(fates.unknown.contains_key("a"), "until it is read");
-        assert_eq!(fates.overdue(end - SignedDuration::from_secs(1)).count(), 0);
-        assert_eq!(fates.overdue(end).collect::<Vec<_>>(), ["a"]);
-    }
-
-    #[test]
-    fn a_rejected_name_is_remembered_but_does_not_count() {
-        let mut fates = Fates::default();
-        fates.create_rejected("a", testing::now());
-        assert!(fates.unknown.is_empty() && fates.has_failed("a"));
-        fates.create_answered("a");
-        assert!(!fates.has_failed("a"));
-    }
-
-    #[test]
-    fn waits_double_up_to_thirty_seconds_and_restart_with_a_new_spec() {
-        let mut retry = Retry::default();
-        let now = testing::now();
-        let waits: Vec<i64> = (0..7)
-            .map(|_| {
-                retry.back_off(now, 1, false, |wait| wait);
-                retry.waits(1, now).unwrap().until.duration_since(now).as_secs()
-            })
-            .collect();
-        assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
-        assert_eq!(retry.waits(2, now), None, "a new spec is tried at once");
-        retry.back_off(now, 2, false, |wait| wait);
-        assert_eq!(retry.waits(2, now).unwrap().until.duration_since(now).as_secs(), 1);
-    }
-
-    #[test]
-    fn a_terminating_namespace_is_retried_a_few_times_and_then_rarely() {
-        let (mut retry, start) = (Retry::default(), testing::now());
-        let mut wait = |generation| {
-            retry.back_off(start, generation, true, |wait| wait);
-            retry.waits(generation, start).unwrap().until.duration_since(start).as_secs()
-        };
-        let waits: Vec<i64> = (0..7).map(|_| wait(1)).collect();
-        assert_eq!(waits, [1, 2, 4, 8, 16, 600, 600]);
-        assert_eq!(wait(2), 1, "a new spec restarts the backoff");
-    }
-
-    #[test]
-    fn undeletable_strays_block_creates_only_from_three_on() {
-        let mut state = SetState::default();
-        for (uid, holds) in [("a", false), ("b", false), ("c", true)] {
-            state.fates.strays.insert(uid.into(), uid.to_owned());
-            assert!(state.strays_hold(), "{uid} may still be deleted");
-            state.retry.rejected_deletes.note(uid.into(), 0, "no".to_owned(), testing::now(), |wait| wait);
-            assert_eq!(state.strays_hold(), holds, "{uid}");
-        }
-    }
-}
+mod tests;

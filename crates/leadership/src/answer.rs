@@ -9,7 +9,7 @@ pub fn is_absent(status: &Status, name: &str) -> bool {
     status.reason == reason::NOT_FOUND && status.details.as_ref().is_some_and(|details| details.name == name)
 }
 
-/// What the answer to a write proves.
+/// The outcome of a write, as far as its answer proves it.
 #[derive(Debug)]
 pub enum Proof {
     /// The write succeeded.

@@ -18,9 +18,9 @@ pub struct Candidate {
     pub name: String,
     /// The holder identity of this process, see [`identity`].
     pub identity: String,
-    /// The durations.
+    /// The lease duration, the renew deadline and the retry period.
     pub timing: Timing,
-    /// What writes the Lease.
+    /// The library that writes the Lease.
     pub store: Store,
     /// The election calls this for a liveness check, at least every 5 s, plus half of the renew deadline while an operation on the Lease
     /// runs. It must not block. By default it does nothing.
@@ -53,7 +53,7 @@ impl Candidate {
     ///
     /// # Errors
     ///
-    /// If the credentials, certificates or proxy of the configuration cannot be used.
+    /// If the credentials, headers, certificates or proxy of the configuration cannot be used.
     pub fn connect(self, config: &Config) -> Result<(Election, Client), ConnectError> {
         let connector = connect::connector(config, Some(self.timing.user_timeout()))?;
         let lease = connect::client(config, connect::ungated(config, connector.clone())?)?;

@@ -1,8 +1,8 @@
 //! The connections to the API server, from a kubeconfig or a ServiceAccount. Nothing here retries.
 //!
-//! [`Candidate::connect`](crate::Candidate::connect) puts them together. A process with tower layers of its own calls these functions
-//! itself, and wraps its three clients: for the Lease, for reads and for writes. [`gated`] is made of [`gate`], which checks leadership
-//! before each write to the socket, and [`pool`], which keeps the connections.
+//! [`Candidate::connect`](crate::Candidate::connect) makes all of them. A process with its own tower layers calls these functions itself, and
+//! wraps the connections for the Lease, for reads and for writes. [`gated`] combines [`gate`], which checks leadership before each write to
+//! the socket, and [`pool`], which keeps the connections.
 
 use std::time::Duration;
 
@@ -138,8 +138,8 @@ pub fn ungated(
 ) -> Result<legacy::Client<impl legacy::connect::Connect + Clone + Send + Sync + 'static, Body>, ConnectError> {
     let mut builder = legacy::Client::builder(TokioExecutor::new());
     builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).retry_canceled_requests(false);
-    // The connector's time limit covers only TCP. hyper goes on connecting after the request has timed out, so without another limit a TLS
-    // handshake without an answer would never end.
+    // The connector's time limit covers only TCP. hyper continues to connect after the request has timed out, so a TLS handshake without an
+    // answer needs a limit of its own.
     let connector = config.rustls_https_connector_with_connector(connector)?;
     Ok(builder.build(Timeout::new(connector, CONNECT_TIMEOUT).map_future(Box::pin)))
 }

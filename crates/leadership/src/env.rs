@@ -1,5 +1,5 @@
-//! Time and randomness. Code that makes decisions takes an [`Env`], so that a test can set them. Other code may read a clock directly, such
-//! as logs, traces and idle connections.
+//! Time and randomness. Code that makes decisions reads them from an [`Env`], so that a test can set them. Logs, traces, time limits and
+//! idle connections may use a clock directly.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -26,9 +26,9 @@ pub trait Random: Debug + Send + Sync + 'static {
 /// Time and randomness.
 #[derive(Clone, Debug)]
 pub struct Env {
-    /// Where time comes from.
+    /// The source of time.
     pub clock: Arc<dyn Clock>,
-    /// Where randomness comes from.
+    /// The source of randomness.
     pub random: Arc<dyn Random>,
 }
 

@@ -81,7 +81,7 @@ impl Observation {
     ///
     /// # Errors
     ///
-    /// When the Lease is older than `known`. Reads are consistent, and a recreated Lease has a higher version: a backup was restored.
+    /// If the Lease is older than `known`. A consistent read never goes back, not even to a recreated Lease, so a backup was restored.
     pub fn read(&mut self, lease: Option<Lease>, known: u64, now: Timestamp) -> Result<(), WentBack> {
         self.heard = Some(now);
         match lease {

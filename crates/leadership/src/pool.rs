@@ -1,8 +1,8 @@
-//! The connections for writes: HTTP/1.1, each with a [`Gate`], one request on each at a time.
+//! Connections for writes. Each uses HTTP/1.1, has a [`Gate`], and carries one request at a time.
 //!
 //! The pool sets the permit of a request on the gate of its connection. hyper-util's own pool cannot do this, because it does not say
-//! which connection a request will use. If there is no answer, the pool drops the connection at once, together with the part of its request
-//! that has not left.
+//! which connection a request will use. If a request fails or is cancelled, the pool closes its connection at once. The rest of the request is
+//! never sent.
 
 use std::{
     sync::{Arc, Mutex},
@@ -88,7 +88,7 @@ where
         let permit = request.extensions_mut().remove::<WritePermit>().ok_or("a write was sent without a permit")?;
         let mut connection = match self.reuse() {
             Some(connection) => connection,
-            // Boxed, so that the handshake's state does not enlarge every exchange.
+            // The box keeps the future of every request small.
             None => Box::pin(self.connect(request.uri())).await?,
         };
         connection.gate.open(permit);

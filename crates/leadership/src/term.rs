@@ -53,7 +53,7 @@ impl Ends {
     }
 }
 
-/// The current term, if any. Unlike a watch channel, a [`Notify`] wakes waiters in a fixed order. The simulation needs that to replay a run.
+/// The current term, if any. Unlike a watch channel, a [`Notify`] wakes waiters in a fixed order. So a simulation can replay a run.
 #[derive(Debug, Default)]
 struct CurrentTerm {
     term: Mutex<Option<Term>>,

@@ -24,7 +24,7 @@ impl Default for Timing {
     }
 }
 
-/// Why durations do not fit together.
+/// An error in the durations of an election.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TimingError {

@@ -23,11 +23,11 @@ const ERROR_MARGIN: SignedDuration = SignedDuration::from_millis(500);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// This process does not lead, or its term ends too soon. A reconcile that gets this error need not try again: a process that is elected
+    /// This process does not lead, or its term is about to end. A reconcile with this error does not need to retry: a newly elected process
     /// reconciles all objects ([`Leadership::elections`]).
     #[error("not sent, because this process does not lead")]
     NotLeader,
-    /// The API server passes such a request on to a kubelet, a pod or a service without a timeout, so it could outlive the term.
+    /// The request is an exec, attach, port-forward or proxy. The API server forwards it without a timeout, so it could outlive the term.
     #[error(
         "not sent, because exec, attach, port-forward and proxy cannot end with the term: use a client without a fence"
     )]
@@ -41,7 +41,7 @@ pub enum WriteError {
 #[derive(Debug, thiserror::Error)]
 #[error("{}", if source.is_some() { "the request failed" } else { "the API server did not answer in time" })]
 pub struct Unanswered {
-    /// Whether a byte of it left this process. If not, it cannot take effect any more.
+    /// Whether any byte of the write left this process. If not, the write can never take effect.
     pub has_left: bool,
     /// What stopped the request; `None` if it timed out.
     pub source: Option<kube::Error>,
@@ -57,8 +57,8 @@ impl WriteError {
 /// A client that sends reads through `reads` at any time, and writes through `writes` while this process leads. The connections of `writes`
 /// must be [gated](crate::connect::gated). [`Candidate::connect`](crate::Candidate::connect) makes all of these.
 ///
-/// A read is a GET or HEAD request. Each write has a timeout that ends before the lease can, at most [`WRITE_TIMEOUT`]. A write fails
-/// with a [`WriteError`], and a read with the error of `reads` or with [`WriteError::Stream`].
+/// A read is a GET or HEAD request. Each write has a timeout of at most [`WRITE_TIMEOUT`], and ends before the lease can expire. A write
+/// fails with a [`WriteError`], and a read with the error of `reads` or with [`WriteError::Stream`].
 pub fn fenced(reads: Client, writes: Client, leadership: Leadership) -> Client {
     let namespace = reads.default_namespace().to_owned();
     let service = move |request: Request<Body>| {
@@ -78,7 +78,7 @@ pub fn fenced(reads: Client, writes: Client, leadership: Leadership) -> Client {
     Client::new(tower::service_fn(service), namespace)
 }
 
-/// Whether this is the subresource `proxy` of a node, a pod or a service. The API server has no timeout for it.
+/// Whether the path is the subresource `proxy` of a node, a pod or a service. The API server has no timeout for it.
 fn is_proxied(path: &str) -> bool {
     match path.split('/').skip(1).collect::<Vec<_>>()[..] {
         ["api", _, "namespaces", _, "pods" | "services", _, subresource, ..] => subresource == "proxy",
@@ -87,8 +87,8 @@ fn is_proxied(path: &str) -> bool {
     }
 }
 
-/// A write that is under way. If it has left and is dropped without an answer that proves its fate, it may still take effect. A [`fenced`]
-/// client makes one for each request; code without kube's `Api` uses it directly: [`Leadership::begin_write`], then [`Write::send`].
+/// A write that is under way. If it has left and is dropped without an answer that proves its result, it may still take effect. A [`fenced`]
+/// client makes one for each write request. Code without kube's `Api` calls [`Leadership::begin_write`], then [`Write::send`].
 #[derive(Debug)]
 pub struct Write {
     permit: WritePermit,
@@ -151,7 +151,7 @@ impl Drop for Write {
     }
 }
 
-/// The request with the API server's timeout, in milliseconds. It comes first, because the API server takes the first one.
+/// Adds the query parameter `timeout` for the API server, in milliseconds. It comes first, because the API server uses the first `timeout`.
 fn with_timeout(request: Request<Body>, server_timeout: i128) -> Result<Request<Body>, http::Error> {
     let (mut head, body) = request.into_parts();
     let query = head.uri.query().filter(|query| !query.is_empty());

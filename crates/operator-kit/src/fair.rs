@@ -2,14 +2,13 @@
 //!
 //! A place is, for example, a worker of a controller, a write under way, or a byte of memory. The rules:
 //! 1. Namespaces with waiting items take turns.
-//! 2. A namespace that holds none may take what it asks for. Otherwise it may hold up to three times as many places as
-//!    stay free. So, where each takes one at a time, a namespace that is alone gets three quarters of the places, two
-//!    get three sevenths each, and so on: there is room for the next one.
+//! 2. A namespace that holds none may take any number of free places. Otherwise it may hold up to three times as many places as stay free.
+//!    If each item takes one place, a single busy namespace gets three quarters of the places, and two get three sevenths each. So, if there
+//!    are enough places, some stay free for the next namespace.
 //! 3. Within a namespace, the items of [`Lane::First`] come first. For them, a namespace may exceed rule 2 while an eighth of the places
-//!    stays free. Repetitions wait until the other items are served, but every fourth of the remaining turns is theirs.
+//!    stays free. Retries wait until the other items are served, but every fourth of the remaining turns is theirs.
 //!
-//! [`FairQueue`] decides and does no I/O; [`FairSemaphore`] lets tasks wait for a place, or take
-//! several if they are free.
+//! [`FairQueue`] decides and does no I/O; [`FairSemaphore`] lets tasks wait for a place, or take several if they are free.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -20,8 +19,8 @@ use tokio::sync::oneshot;
 
 use crate::lock;
 
-/// The places that a namespace may hold for each that stays free. 500 sets of 4 pods in one namespace, where each request takes
-/// 100 ms, are complete after 4.3 s with 3, after 6.3 s with 1, and after 3.1 s without a limit (simulated).
+/// How many places a namespace may hold for each free place. In a simulation, 500 sets of 4 pods in one namespace, with 100 ms per request,
+/// take 4.3 s with the value 3, 6.3 s with 1, and 3.1 s without a limit.
 pub const HELD_PER_FREE: usize = 3;
 
 /// Rule 2: whether a namespace that holds `held` may take `more` and leave `stays_free`.
@@ -29,8 +28,8 @@ fn is_fair(held: usize, more: usize, stays_free: usize) -> bool {
     held == 0 || held + more <= HELD_PER_FREE * stays_free
 }
 
-/// How many ordinary items of a namespace are served before a waiting repetition.
-const AHEAD_OF_REPETITION: usize = 3;
+/// How many ordinary items of a namespace are served before a waiting retry.
+const AHEAD_OF_RETRY: usize = 3;
 
 /// Where an item waits within its namespace.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -40,7 +39,7 @@ pub enum Lane {
     /// In the order in which they came.
     Ordinary,
     /// After the others, but with every fourth turn that [`Self::First`] leaves.
-    Repetition,
+    Retry,
 }
 
 /// Items that wait for a place.
@@ -62,7 +61,7 @@ struct Share<T> {
     held: usize,
     /// By [`Lane`].
     lanes: [VecDeque<T>; 3],
-    /// How many ordinary items were served since the last repetition, or since one began to wait.
+    /// How many ordinary items were served since the last retry, or since one began to wait.
     ahead: usize,
 }
 
@@ -76,16 +75,16 @@ impl<T> Share<T> {
     }
 
     fn pop(&mut self) -> Option<T> {
-        let [first, ordinary, repetitions] = &mut self.lanes;
+        let [first, ordinary, retries] = &mut self.lanes;
         if let Some(item) = first.pop_front() {
             return Some(item);
         }
-        let repetition_waits = !repetitions.is_empty();
-        if ordinary.is_empty() || (repetition_waits && self.ahead >= AHEAD_OF_REPETITION) {
+        let retry_waits = !retries.is_empty();
+        if ordinary.is_empty() || (retry_waits && self.ahead >= AHEAD_OF_RETRY) {
             self.ahead = 0;
-            return repetitions.pop_front();
+            return retries.pop_front();
         }
-        self.ahead += usize::from(repetition_waits);
+        self.ahead += usize::from(retry_waits);
         ordinary.pop_front()
     }
 }
@@ -111,17 +110,17 @@ impl<T> FairQueue<T> {
         share.lanes[lane as usize].push_back(item);
     }
 
-    /// Makes a waiting repetition an ordinary item of its namespace.
+    /// Makes a waiting retry an ordinary item of its namespace.
     pub fn promote(&mut self, namespace: &Arc<str>, item: &T)
     where
         T: PartialEq,
     {
         let Some(share) = self.shares.get_mut(namespace) else { return };
-        let [_, ordinary, repetitions] = &mut share.lanes;
-        if let Some(index) = repetitions.iter().position(|repetition| repetition == item) {
-            ordinary.extend(repetitions.remove(index));
+        let [_, ordinary, retries] = &mut share.lanes;
+        if let Some(index) = retries.iter().position(|retry| retry == item) {
+            ordinary.extend(retries.remove(index));
         }
-        if repetitions.is_empty() {
+        if retries.is_empty() {
             share.ahead = 0;
         }
     }
@@ -299,11 +298,11 @@ mod tests {
     }
 
     #[test]
-    fn first_items_come_first_and_repetitions_do_not_starve() {
+    fn first_items_come_first_and_retries_do_not_starve() {
         let mut queue = queue(100, &[]);
         let namespace = "a".into();
         for item in [100, 101, 102] {
-            queue.push(&namespace, item, Lane::Repetition);
+            queue.push(&namespace, item, Lane::Retry);
         }
         for item in 0..7 {
             queue.push(&namespace, item, Lane::Ordinary);

@@ -123,7 +123,7 @@ impl Pulse {
         *lock(&self.last) = self.env.now();
     }
 
-    /// Waits for a future that may take any time, and beats meanwhile. A blocked thread or a task that never yields still stops the pulse.
+    /// Waits for a future of any duration, and beats meanwhile. A blocked thread or a task that never yields still stops the pulse.
     pub async fn during<F: Future>(&self, wait: F) -> F::Output {
         let mut wait = std::pin::pin!(wait);
         loop {

@@ -8,9 +8,9 @@
 //!
 //! **Where to start.** [`runner`] shows the life of a controller. `examples/tally.rs` of the operator is a small one.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`runner`], [`queue`], [`fair`] | the order of reconciles, shared fairly between namespaces |
+//! | [`runner`], [`queue`], [`fair`] | run a controller, order its reconciles, and share places fairly between namespaces |
 //! | [`listwatch`], [`meta`], [`object_key`], [`interner`] | lists and watches, and what caches need: metadata, keys, shared texts |
 //! | [`client`], [`requests`] | the clients for reads and for writes, and the requests |
 //! | [`statuses`], [`failures`], [`token_bucket`], [`pace`] | status by server-side apply, backoff, pacing |

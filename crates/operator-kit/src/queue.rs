@@ -174,7 +174,7 @@ impl Queue {
 }
 
 impl State {
-    /// `since`: the time from which it waits.
+    /// Adds a key that waits since `since`.
     fn add(&mut self, key: ObjectKey, trigger: Trigger, since: Timestamp, metrics: &QueueMetrics) {
         if self.ready.places == 0 {
             return;
@@ -197,7 +197,7 @@ impl State {
     fn line_up(&mut self, key: ObjectKey, trigger: Trigger) {
         let lane = match trigger {
             _ if self.reports.contains(&key) => Lane::First,
-            RETRY => Lane::Repetition,
+            RETRY => Lane::Retry,
             _ => Lane::Ordinary,
         };
         self.ready.push(&key.namespace.clone(), key, lane);

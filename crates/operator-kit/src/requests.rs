@@ -1,5 +1,5 @@
-//! Builds the requests of controllers, except watches and lists. It sends none. Each function fails if the key makes no valid path, or the
-//! body cannot be encoded.
+//! Builds the requests of controllers, except watches and lists. It sends none. Each function fails if the key does not form a valid path, or
+//! the body cannot be encoded.
 
 use http::{
     Request,
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::ObjectKey;
 use crate::OPERATOR;
 
-/// A request, if it could be built.
-pub type Built = Result<Request<Vec<u8>>, request::Error>;
+/// A request, or the error from building it.
+pub type BuildResult = Result<Request<Vec<u8>>, request::Error>;
 
 /// Requests an answer with the metadata alone. Errors come as a normal Status.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
@@ -22,34 +22,34 @@ fn object<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> String {
     format!("{}/{}", K::url_path(&(), Some(&key.namespace)), key.name)
 }
 
-fn with_body(builder: http::request::Builder, content_type: &str, body: &impl Serialize) -> Built {
+fn with_body(builder: http::request::Builder, content_type: &str, body: &impl Serialize) -> BuildResult {
     let body = serde_json::to_vec(body).map_err(request::Error::SerializeBody)?;
     builder.header(CONTENT_TYPE, content_type).body(body).map_err(request::Error::BuildRequest)
 }
 
 /// Reads an object, consistently.
-pub fn get<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> Built {
+pub fn get<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> BuildResult {
     Request::get(object::<K>(key)).body(Vec::new()).map_err(request::Error::BuildRequest)
 }
 
 /// Creates an object. The API server rejects unknown fields instead of dropping them. It answers with the metadata alone.
-pub fn create<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Serialize) -> Built {
+pub fn create<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Serialize) -> BuildResult {
     post::<K>(namespace, manifest, "")
 }
 
 /// Asks whether an object would be created, and creates none.
-pub fn dry_run<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Serialize) -> Built {
+pub fn dry_run<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Serialize) -> BuildResult {
     post::<K>(namespace, manifest, "&dryRun=All")
 }
 
-fn post<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Serialize, option: &str) -> Built {
+fn post<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Serialize, option: &str) -> BuildResult {
     let path = K::url_path(&(), Some(namespace));
     let request = Request::post(format!("{path}?fieldManager={OPERATOR}&fieldValidation=Strict{option}"));
     with_body(request.header(ACCEPT, METADATA), "application/json", manifest)
 }
 
 /// Deletes the object of this name, if it has this UID and this resourceVersion.
-pub fn delete<K: Resource<DynamicType = ()>>(key: &ObjectKey, uid: Option<&str>, version: Option<u64>) -> Built {
+pub fn delete<K: Resource<DynamicType = ()>>(key: &ObjectKey, uid: Option<&str>, version: Option<u64>) -> BuildResult {
     let (uid, resource_version) = (uid.map(str::to_owned), version.map(|version| version.to_string()));
     let preconditions = Preconditions { uid, resource_version };
     let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions });
@@ -57,19 +57,19 @@ pub fn delete<K: Resource<DynamicType = ()>>(key: &ObjectKey, uid: Option<&str>,
 }
 
 /// Changes an object by a merge patch.
-pub fn merge<K: Resource<DynamicType = ()>>(key: &ObjectKey, patch: &Value) -> Built {
+pub fn merge<K: Resource<DynamicType = ()>>(key: &ObjectKey, patch: &Value) -> BuildResult {
     let request = Request::patch(format!("{}?fieldManager={OPERATOR}", object::<K>(key)));
     with_body(request, "application/merge-patch+json", patch)
 }
 
-/// Applies the status of an object if it has this resourceVersion. The UID is not enough: the API server ignores it in a status apply, and
-/// would write to a recreated object of the same name.
+/// Applies the status of a custom resource if it has this resourceVersion (`None`: any). The UID is not enough: the API server ignores it in
+/// a status apply, and would write to a recreated object of the same name.
 pub fn apply_status<K: Resource<DynamicType = ()>>(
     key: &ObjectKey,
     uid: &str,
     version: Option<u64>,
     status: &impl Serialize,
-) -> Built {
+) -> BuildResult {
     let request = Request::patch(format!("{}/status?fieldManager={OPERATOR}&force=true", object::<K>(key)));
     let version = version.map(|version| version.to_string());
     let body = json!({

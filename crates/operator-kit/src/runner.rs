@@ -101,9 +101,9 @@ pub struct Context {
     pub metrics: Metrics,
     /// The health checks, to which each controller adds its own.
     pub health: Health,
-    /// How many objects a controller reconciles at once.
+    /// The most objects that each controller reconciles at once.
     pub max_concurrent: usize,
-    /// Ends all controllers.
+    /// Ends all controllers when it is cancelled.
     pub stop: CancellationToken,
 }
 
@@ -215,7 +215,7 @@ impl<C: Controller> Worker<C> {
                 }
                 (key, trigger) = queue.next() => {
                     if !synced.covers(&key) {
-                        // It is queued again when its scope has listed completely.
+                        // The key is queued again when its scope has listed completely.
                         queue.done(&key, None);
                         continue;
                     }

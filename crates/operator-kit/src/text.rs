@@ -10,7 +10,7 @@ use leadership::with_causes;
 /// The most bytes of an error that conditions, logs and traces carry: an API server or a webhook may send far more.
 pub const LONGEST: usize = 1024;
 
-/// The beginning of a text, in at most `bytes` bytes.
+/// The beginning of a text, at most `bytes` bytes long.
 pub fn cut(text: &str, bytes: usize) -> String {
     text[..text.floor_char_boundary(bytes)].to_owned()
 }
@@ -26,14 +26,14 @@ pub fn in_full(error: &(dyn Error + 'static)) -> String {
 }
 
 /// The host and port of a URL, without user and password.
-pub fn place(url: &Uri) -> &str {
+pub fn authority(url: &Uri) -> &str {
     let authority = url.authority().map_or("", |authority| authority.as_str());
     authority.rsplit('@').next().unwrap_or_default()
 }
 
 /// A URL that is safe to log: without user, password, query and trailing slash.
 pub fn shown(url: &Uri) -> String {
-    [url.scheme_str().unwrap_or("https"), "://", place(url), url.path().trim_end_matches('/')].concat()
+    [url.scheme_str().unwrap_or("https"), "://", authority(url), url.path().trim_end_matches('/')].concat()
 }
 
 #[cfg(test)]
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn a_place_is_shown_without_the_password() {
         for (url, shown) in [("https://me:secret@[::1]:6443/base", "[::1]:6443"), ("http://localhost", "localhost")] {
-            assert_eq!(place(&url.parse().unwrap()), shown);
+            assert_eq!(authority(&url.parse().unwrap()), shown);
         }
     }
 

@@ -30,7 +30,7 @@ pub struct Done {
     /// Why a create was rejected, if one was.
     pub rejected_create: Option<Rejection>,
     /// Whether a pod was created with the template of the spec.
-    pub has_updated: bool,
+    pub has_created_updated: bool,
     /// Why a delete was rejected, if one was.
     pub rejected_delete: Option<String>,
     /// Whether something failed, so that the next try must wait.
@@ -56,9 +56,9 @@ pub struct Work<'a> {
 pub struct Batch<'a> {
     pub context: &'a Context,
     pub set: &'a Set,
-    /// How many requests are in flight before the first answer, at most.
+    /// The most requests in flight before the first answer.
     pub first: usize,
-    /// How many requests are in flight at most.
+    /// The most requests in flight.
     pub at_once: usize,
     /// No request begins after this time, because the plan may be out of date. The first request of each [`Self::slow_start`] is exempt.
     until: Timestamp,
@@ -70,8 +70,8 @@ impl<'a> Batch<'a> {
         Batch { context, set, first: 1, at_once: AT_ONCE, until: context.env.now() + SENDING_TIME }
     }
 
-    /// Sends the first requests, and allows one more in flight after each answer, up to a limit. So a set whose pods are rejected costs one
-    /// request. `handle` handles an answer, and returns whether to go on.
+    /// Sends up to `first` requests, and allows one more in flight after each answer, up to `at_once`. If `first` is 1, a set whose creates
+    /// are rejected costs one request. `handle` handles an answer. If it returns false, no further request begins.
     pub async fn slow_start<'i, T: 'i, R, F: Future<Output = R>>(
         self,
         items: impl IntoIterator<Item = &'i T>,
@@ -107,7 +107,7 @@ impl<'a> Batch<'a> {
         self.context.env.now() + self.context.rules.cache.quarantine
     }
 
-    /// Reads a pod, consistently. Boxed, because few writes need it, and its state would enlarge the future of each one.
+    /// Reads a pod, consistently. The future is boxed: few writes need a read, and its state would enlarge the future of every write.
     pub async fn read_pod(self, key: &ObjectKey) -> Result<Option<Pod>, String> {
         Box::pin(self.context.clients.read.get::<PodResource, Pod>(key)).await
     }

@@ -87,7 +87,7 @@ impl Work<'_> {
             }
         }
         self.create_from(batch(), Source { revision: *revision, template: template.as_deref() }, new).await;
-        self.done.has_updated = self.done.created.len() > of_former;
+        self.done.has_created_updated = self.done.created.len() > of_former;
     }
 
     /// Creates pods of one template.

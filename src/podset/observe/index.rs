@@ -79,7 +79,7 @@ impl PodIndex {
         self.by_uid.insert(seen.pod.uid.clone(), seen);
     }
 
-    /// Applies another state of a known pod. Returns what was known before and what is known now.
+    /// Applies a state of a known pod. Returns the former and the new entry; `None`: the pod is not known.
     pub fn update(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Option<(Seen, &mut Seen)> {
         let former = self.by_uid.get(&pod.uid)?.clone();
         if former.pod.owner != pod.owner {

@@ -11,7 +11,7 @@ use operator_kit::{ObjectKey, meta::Uid};
 /// If the watch does not confirm a write within this time, the pod is read.
 const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
-/// How long after its grace period a pod may take to end before a Warning event is sent.
+/// With TerminationComplete, a pod that still runs this long after its grace period causes a Warning event.
 const OVERDUE: SignedDuration = SignedDuration::from_secs(10);
 
 /// The phase of a pod.
@@ -82,7 +82,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Whether it reached its end: Failed or Succeeded.
+    /// Whether it is Failed or Succeeded.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Failed | Phase::Succeeded)
     }
@@ -188,7 +188,7 @@ impl Seen {
         self.deleted_since.or(self.delete_answered).map(Timestamp::from)
     }
 
-    /// From when on it has outlived its grace period, if it is being deleted.
+    /// When its grace period and [`OVERDUE`] are over, if it is being deleted.
     pub fn overdue_at(&self) -> Option<Timestamp> {
         Some(self.terminating_since()? + SignedDuration::from_secs(self.pod.grace.into()) + OVERDUE)
     }

@@ -1,4 +1,4 @@
-//! The cache of pods. No I/O, no decision. Entries are keyed by UID and guarded by resourceVersion, so that nothing old undoes anything newer.
+//! The cache of pods. No I/O, no decision. Entries are keyed by UID. An older resourceVersion never replaces a newer one.
 //!
 //! In: events of the watch ([`Pods::apply`]), answers to our own requests ([`Pods::created`], [`Pods::delete_answered`],
 //! [`Pods::looked_up`]) and consistent lists of all pods ([`Pods::apply_list`]).
@@ -32,7 +32,7 @@ const RELABEL_PAUSE: SignedDuration = SignedDuration::from_secs(1);
 /// How urgent a change of a set's pods is.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Urgency {
-    /// Only the status may have to change.
+    /// Often only the status changes. A new or unlabelled pod can also need a write.
     #[default]
     CanWait,
     /// A pod that was being deleted has ended: urgent if its set waits for that.
@@ -185,7 +185,7 @@ impl Pods {
     /// The watch no longer shows a pod: it is gone, or it has only lost the watched label.
     fn lose(&mut self, pod: &Pod, waits: WaitsForTermination, now: Timestamp) {
         let Some(seen) = self.index.get_mut(&pod.uid) else { return };
-        // It lost its label and has it again in a newer state: an answer showed that, and the watch will show it, too.
+        // The event is older than the known state, which has the label. An answer showed that state, and the watch will show it too.
         if seen.pod.is_labelled && (self.rules.is_stale)(pod.version, seen.pod.version) {
             return;
         }
@@ -277,8 +277,8 @@ impl Pods {
         }
     }
 
-    /// Whether this state of a pod is the known one, so that [`Pods::apply_list`] learns nothing from it, now or later: known versions only
-    /// rise, and a pod that goes meanwhile does not come back.
+    /// Whether the watch has shown this state of a pod and the cache still has it. Then [`Pods::apply_list`] learns nothing from it, now or
+    /// later: known versions only rise, and a pod that has ended does not come back.
     pub fn knows(&self, pod: &Pod) -> bool {
         self.is_watched(pod) && self.index.get(&pod.uid).is_some_and(|seen| seen.pod.version == pod.version)
     }
@@ -376,7 +376,7 @@ impl Pods {
     }
 }
 
-/// Whether the watch may still show this pod. It never shows the end of a pod without the label, but is past this state at some time.
+/// Whether the watch may still show this pod. The watch never shows the end of a pod without the label, so its version decides then.
 fn may_be_shown(pod: &Pod, high_water: &HighWater) -> bool {
     pod.is_labelled || pod.version > high_water.at(&pod.key)
 }

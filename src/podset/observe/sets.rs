@@ -119,8 +119,8 @@ impl Sets {
         effects
     }
 
-    /// Applies a state of a set. `is_from_others`: it comes from a watch or a list, so another process may have written its status.
-    fn upsert(&mut self, mut set: Set, is_from_others: bool, effects: &mut Effects) {
+    /// Applies a state of a set. `is_from_watch`: it comes from a watch or a list, so another process may have written its status.
+    fn upsert(&mut self, mut set: Set, is_from_watch: bool, effects: &mut Effects) {
         let is_over = !self.by_uid.contains_key(&set.uid) && set.version <= self.listed.at(&set.key);
         if is_over || self.gone.contains_key(&set.uid) {
             return;
@@ -131,7 +131,7 @@ impl Sets {
         }
         if former.is_none_or(|former| former.calls_for_action(&set)) {
             effects.wake.push((set.key.clone(), queue::SPEC));
-        } else if is_from_others && former.is_some_and(|former| former.status != set.status) {
+        } else if is_from_watch && former.is_some_and(|former| former.status != set.status) {
             effects.wake.push((set.key.clone(), queue::STATUS));
         }
         if let Some(former) = former {

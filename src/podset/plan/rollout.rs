@@ -1,8 +1,8 @@
 //! Part of *plan*: which pods have which template, and which are deleted because of it. Pure.
 //!
-//! A rollout only deletes. [`Count::missing`] then counts the missing pods. A missing pod gets the new template while fewer pods than
-//! `most_updated` have it. Otherwise it gets that of `status.currentRevision`. So a template that does not work costs at most
-//! `maxUnavailable` pods.
+//! A rollout only deletes. [`Count::missing`] then counts the missing pods. A missing pod gets the new template while fewer than
+//! `most_updated` pods have that template. Otherwise it gets the template of `status.currentRevision`. So a template that does not work
+//! costs at most `maxUnavailable` pods.
 
 use std::collections::BTreeSet;
 
@@ -88,7 +88,7 @@ impl Input<'_> {
         create
     }
 
-    /// Whether the API server has rejected pods of the template of the spec, and no dry run has passed since.
+    /// Whether the API server has rejected the template of the spec as invalid, and no dry run has passed since.
     fn is_invalid(&self) -> bool {
         let (set, state) = (&self.view.set, self.state);
         let rejected = state.reports.rejected_create.as_ref();

@@ -14,7 +14,7 @@ use leadership::{
 use tower::{BoxError, ServiceExt};
 
 use super::counted::counted;
-use crate::{budget::Budget, telemetry::metrics::Requests, text::place};
+use crate::{budget::Budget, telemetry::metrics::Requests, text::authority};
 
 /// The user agent of every request.
 pub const AGENT: &str = concat!("podset-operator/", env!("CARGO_PKG_VERSION"));
@@ -60,7 +60,7 @@ fn prepared(config: &Config, requests: &Requests) -> Config {
         exec.interactive_mode = Some(ExecInteractiveMode::Never);
     }
     config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
-    requests.expect_host(place(&config.cluster_url));
+    requests.expect_host(authority(&config.cluster_url));
     let variable = |name: &str| std::env::var(name).ok();
     config.proxy_url = config.proxy_url.filter(|proxy| {
         !is_from_environment(proxy, variable) || !bypasses_proxy(&config.cluster_url, &no_proxy(variable))

@@ -4,7 +4,7 @@ use http::{Method, Request, Response};
 use kube::client::Body;
 use tower::{BoxError, Service, ServiceExt};
 
-use crate::{telemetry::metrics::Requests, text::place};
+use crate::{telemetry::metrics::Requests, text::authority};
 
 /// These connections, with their requests counted.
 pub fn counted<S, B>(
@@ -18,7 +18,7 @@ where
     tower::service_fn(move |request: Request<Body>| {
         let (connections, requests) = (connections.clone(), requests.clone());
         async move {
-            let (method, host) = (request.method().clone(), place(request.uri()).to_owned());
+            let (method, host) = (request.method().clone(), authority(request.uri()).to_owned());
             let mut in_flight = InFlight { requests, method, host, code: None };
             let answer = connections.oneshot(request).await.map_err(Into::into);
             in_flight.code = answer.as_ref().ok().map(|response| response.status().as_u16());

@@ -31,7 +31,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Clients for a real API server. A connection breaks `user_timeout` after the first retransmission of bytes that are not acknowledged.
+    /// Clients for a real API server. A connection for writes breaks `user_timeout` after the first retransmission of unacknowledged bytes.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The writing client. It sends each request once, within a term, and returns what the answer proves ([`Answer`]).
+//! The client for writes. It sends each request at most once, while this process leads, and returns the outcome ([`Answer`]).
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ const WRITES_AT_ONCE: usize = 128;
 /// The most writes of one namespace, see [`crate::fair`].
 pub const WRITES_OF_A_NAMESPACE: usize = WRITES_AT_ONCE * HELD_PER_FREE / (HELD_PER_FREE + 1);
 
-/// What the answer to a write proves.
+/// The outcome of a write.
 #[derive(Debug)]
 pub enum Answer {
     /// It succeeded; the body of the answer.
@@ -80,7 +80,7 @@ impl Writer {
 
     /// Sends a write to an object in `namespace` once, and returns what its answer proves. The write ends, here and on the API server,
     /// before the term does. The request is built only when it may be sent, so waiting requests take no memory.
-    pub async fn send(&self, namespace: &Arc<str>, build: impl FnOnce() -> requests::Built) -> Answer {
+    pub async fn send(&self, namespace: &Arc<str>, build: impl FnOnce() -> requests::BuildResult) -> Answer {
         let _slot = self.slots.acquire(namespace).await;
         let request = match build() {
             Ok(request) => request,

@@ -101,7 +101,7 @@ impl Listing {
         let has_failed = |watches: &Watches| watches.values().any(|state| matches!(state, State::Failed(_)));
         let is_synced = scopes.values().any(are_listed)
             && scopes.values().all(|watches| are_listed(watches) || has_failed(watches));
-        // Once synced, it stays so.
+        // `synced` never becomes false again. It is sent again when another watch lists.
         synced.send_if_modified(|synced| {
             let was_synced = std::mem::replace(synced, *synced || is_synced);
             *synced && (is_listed || !was_synced)

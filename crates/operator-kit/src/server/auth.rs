@@ -72,9 +72,9 @@ pub enum Rejection {
         "the operator may not create TokenReviews and SubjectAccessReviews: bind its ServiceAccount to the ClusterRole \
          system:auth-delegator"
     )]
-    NotAsked,
+    ReviewsForbidden,
     #[error("the API server could not check the token: try again")]
-    NotAnswered,
+    Unavailable,
 }
 
 impl IntoResponse for Rejection {
@@ -86,8 +86,8 @@ impl IntoResponse for Rejection {
             }
             Rejection::Forbidden { .. } => (StatusCode::FORBIDDEN, text).into_response(),
             Rejection::Busy => (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, "1")], text).into_response(),
-            Rejection::NotAsked => (StatusCode::INTERNAL_SERVER_ERROR, text).into_response(),
-            Rejection::NotAnswered => (StatusCode::SERVICE_UNAVAILABLE, text).into_response(),
+            Rejection::ReviewsForbidden => (StatusCode::INTERNAL_SERVER_ERROR, text).into_response(),
+            Rejection::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, text).into_response(),
         }
     }
 }
@@ -173,7 +173,7 @@ impl Authorizer {
             return Err(Rejection::Busy);
         }
         let turn = self.turns[usize::from(is_known)].acquire();
-        let _turn = timeout(TIMEOUT, turn).await.map_err(|_| Rejection::NotAnswered)?;
+        let _turn = timeout(TIMEOUT, turn).await.map_err(|_| Rejection::Unavailable)?;
         let path = self.access.path;
         let (rejection, cause) = match timeout(TIMEOUT, self.ask(token)).await {
             Ok(Ok(answer)) => {
@@ -183,10 +183,10 @@ impl Authorizer {
                 return answer;
             }
             Ok(Err(error)) => match &error {
-                kube::Error::Api(status) if status.code == 403 => (Rejection::NotAsked, in_full(&error)),
-                _ => (Rejection::NotAnswered, in_full(&error)),
+                kube::Error::Api(status) if status.code == 403 => (Rejection::ReviewsForbidden, in_full(&error)),
+                _ => (Rejection::Unavailable, in_full(&error)),
             },
-            Err(_) => (Rejection::NotAnswered, format!("no answer within {} s", TIMEOUT.as_secs())),
+            Err(_) => (Rejection::Unavailable, format!("no answer within {} s", TIMEOUT.as_secs())),
         };
         // The cause goes to the log only: an unauthenticated caller must not see it.
         let failure = format!("cannot authenticate requests for {path}: {rejection}: {cause}");

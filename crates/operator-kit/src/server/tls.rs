@@ -1,4 +1,4 @@
-//! The TLS certificate of the metrics: self-signed, or from files that are reloaded when they change.
+//! The TLS certificate of the metrics: self-signed, or from files that are read again every 10 s.
 
 use std::{
     path::{Path, PathBuf},

@@ -110,8 +110,8 @@ impl Level {
     }
 }
 
-/// kube's client, the lease lock, the certificate verifier and OpenTelemetry log warnings that this process logs again, with more detail or
-/// less often, so they are off unless a directive names them. Spans are for traces only.
+/// The filter for these directives. Four crates are off unless a directive names them, because this process logs their warnings itself, with
+/// more detail or less often. Spans are off unless a directive names one, such as `[reconcile]`.
 fn filter(directives: &Directives) -> EnvFilter {
     let Directives(wanted) = directives;
     let duplicates = "kube_client=off,kube_leader_election=off,opentelemetry=off,rustls_platform_verifier=off";
@@ -158,8 +158,8 @@ fn is_unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Text lines. Within a trace, each line ends with the ids of the trace and the span. [`OneLine`] cannot write them: it also writes the fields
-/// of spans, while they are locked.
+/// Writes text lines. Within a trace, each line ends with the ids of the trace and the span. [`OneLine`] cannot write them: it also formats
+/// the fields of a locked span, and reading the ids would wait for the lock forever.
 struct Text<F>(F, spans::CurrentIds);
 
 impl<S, N, F> FormatEvent<S, N> for Text<F>

@@ -21,8 +21,8 @@ use tracing_subscriber::{
 use logs::{Directives, Level, Logging};
 use traces::Traces;
 
-/// Starts logs and traces of the program of this name and version. Returns the log level, and the traces if they have an exporter.
-/// `instance` is the unique name of this process. `runtime` drives the connections to the collector.
+/// Starts the logs and traces of the program `name`. Returns the log level, and the traces if they have an exporter. `instance` is the unique
+/// name of this process. `runtime` drives the connections to the collector.
 ///
 /// # Errors
 ///

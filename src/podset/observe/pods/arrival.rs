@@ -8,7 +8,7 @@ use operator_kit::meta::Uid;
 /// What a state of a pod means that comes from the watch or from an answer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Arrival {
-    /// It is older than the known state.
+    /// The state is older than the known state of this pod, or the pod is older than another one of its name.
     Stale,
     /// The pod is known, and this state is not older.
     Update,

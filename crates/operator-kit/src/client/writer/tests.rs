@@ -18,7 +18,7 @@ use crate::{client::Clients, telemetry::metrics::Metrics};
 use leadership::{Ends, LeaderState, env::testing::virtual_env};
 
 /// Builds a write.
-fn request() -> requests::Built {
+fn request() -> requests::BuildResult {
     Request::post("/api/v1/namespaces/a/pods").body(b"{}".to_vec()).map_err(kube::core::request::Error::BuildRequest)
 }
 

@@ -188,7 +188,7 @@ async fn a_known_token_stays_known_while_the_api_server_is_away() {
     admit(&authorizer, "alice").await.unwrap();
     advance(Duration::from_secs(61)).await;
     reviewer.is_away.store(true, Ordering::SeqCst);
-    assert_eq!(admit(&authorizer, "alice").await, Err(Rejection::NotAnswered));
+    assert_eq!(admit(&authorizer, "alice").await, Err(Rejection::Unavailable));
     for junk in 0..5000 {
         let _ = admit(&authorizer, &format!("junk-{junk}")).await;
     }
@@ -202,7 +202,7 @@ async fn concurrent_requests_share_one_failed_review() {
     reviewer.is_silent.store(true, Ordering::SeqCst);
     let start = Instant::now();
     let all = join_all((0..30).map(|_| admit(&authorizer, "alice"))).await;
-    assert!(all.iter().all(|answer| *answer == Err(Rejection::NotAnswered)), "{all:?}");
+    assert!(all.iter().all(|answer| *answer == Err(Rejection::Unavailable)), "{all:?}");
     assert_eq!((reviewer.reviews(), start.elapsed()), (1, TIMEOUT));
 }
 
@@ -210,9 +210,9 @@ async fn concurrent_requests_share_one_failed_review() {
 async fn a_failed_review_is_reported_and_not_cached() {
     let (reviewer, authorizer) = authorizer();
     reviewer.is_away.store(true, Ordering::SeqCst);
-    assert_eq!(admit(&authorizer, "alice").await, Err(Rejection::NotAnswered));
+    assert_eq!(admit(&authorizer, "alice").await, Err(Rejection::Unavailable));
     reviewer.is_away.store(false, Ordering::SeqCst);
-    assert_eq!(admit(&authorizer, "overloaded").await, Err(Rejection::NotAnswered));
+    assert_eq!(admit(&authorizer, "overloaded").await, Err(Rejection::Unavailable));
     assert_eq!(admit(&authorizer, "alice").await, alice());
 }
 
@@ -225,7 +225,7 @@ async fn a_hanging_api_server_delays_requests_only_briefly() {
     let all = join_all(names.iter().map(|name| admit(&authorizer, name))).await;
     assert!(start.elapsed() <= TIMEOUT * 2 + Duration::from_millis(10), "{:?}", start.elapsed());
     let failed = |with: Rejection| all.iter().filter(|result| **result == Err(with.clone())).count();
-    assert_eq!((failed(Rejection::NotAnswered), failed(Rejection::Busy)), (20, 80));
+    assert_eq!((failed(Rejection::Unavailable), failed(Rejection::Busy)), (20, 80));
     assert!(reviewer.reviews() <= 2, "one review at a time: {}", reviewer.reviews());
 }
 
@@ -233,6 +233,6 @@ async fn a_hanging_api_server_delays_requests_only_briefly() {
 async fn an_operator_that_may_not_review_names_the_missing_role() {
     let (_, authorizer) = authorizer();
     let rejection = admit(&authorizer, "forbidden-to-ask").await.unwrap_err();
-    assert_eq!(rejection, Rejection::NotAsked);
+    assert_eq!(rejection, Rejection::ReviewsForbidden);
     assert!(rejection.to_string().contains("system:auth-delegator"));
 }

@@ -78,7 +78,7 @@ impl Variables<'_> {
         endpoint
     }
 
-    /// The variable that applies, with its value: the one for traces comes before the one for all signals.
+    /// The variable that applies, with its value. The variable for traces takes precedence over the one for all signals.
     fn find(&self, name: &str) -> Option<(String, String)> {
         let names = [name.replace("_OTLP_", "_OTLP_TRACES_"), name.to_owned()];
         names.into_iter().find_map(|name| {
