@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures::{StreamExt, stream::FuturesUnordered};
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event as EventResource;
 use tokio::{task::JoinSet, time::timeout};
@@ -23,7 +24,7 @@ use operator_kit::{
     fair::{FairQueue, FairSemaphore, Lane, Permit},
     lock,
     meta::Uid,
-    requests,
+    requests, runner,
     telemetry::spans::SpanRef,
 };
 
@@ -42,7 +43,7 @@ pub struct Recorder {
     sender: Arc<Sender>,
     /// Each event that waits or is in flight holds one of these places.
     places: FairSemaphore,
-    /// A task for each place of `waiting` that is taken.
+    /// The tasks that send events.
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -86,8 +87,9 @@ impl Recorder {
             let queued = QueuedEvent { event, key, uid, wall, unique, parent, _place };
             waiting.push(&set.key.namespace, queued, Lane::Ordinary);
         }
-        // The set would keep tasks that have ended.
-        while tasks.try_join_next().is_some() {}
+        while let Some(end) = tasks.try_join_next() {
+            runner::pass_on_panic(end);
+        }
         while let Some((_, first)) = waiting.pop() {
             tasks.spawn(self.sender.clone().run(first));
         }
@@ -96,14 +98,13 @@ impl Recorder {
     /// Waits until all events are sent, but not longer than [`FLUSH_TIMEOUT`], because the next leader waits too.
     pub async fn flush(&self) {
         let mut tasks = std::mem::take(&mut *lock(&self.tasks));
-        let mut all = async || while tasks.join_next().await.is_some() {};
-        if timeout(FLUSH_TIMEOUT, all()).await.is_ok() {
+        if timeout(FLUSH_TIMEOUT, runner::drain(&mut tasks)).await.is_ok() {
             return;
         }
         // Without places, no further event is sent.
         lock(&self.sender.waiting).places = 0;
         // Wait for events in flight: the Lease is not released while a write may still take effect.
-        all().await;
+        runner::drain(&mut tasks).await;
         warn!("the API server takes events too slowly; dropping those that were not sent before the shutdown");
     }
 }
@@ -111,17 +112,19 @@ impl Recorder {
 impl Sender {
     /// Sends an event, and then others that wait.
     async fn run(self: Arc<Self>, first: QueuedEvent) {
-        let mut next = Some(first);
-        while let Some(queued) = next {
-            let namespace = queued.key.namespace.clone();
-            self.send(queued).await;
+        let mut in_flight = FuturesUnordered::from_iter([self.send(first)]);
+        while let Some(namespace) = in_flight.next().await {
             let mut waiting = lock(&self.waiting);
             waiting.give_back(&namespace, 1);
-            next = waiting.pop().map(|(_, queued)| queued);
+            // One place that is given back can allow two events, if its namespace held many.
+            while let Some((_, queued)) = waiting.pop() {
+                in_flight.push(self.send(queued));
+            }
         }
     }
 
-    async fn send(&self, queued: QueuedEvent) {
+    /// Sends an event. Returns its namespace.
+    async fn send(&self, queued: QueuedEvent) -> Arc<str> {
         let QueuedEvent { event, key, uid, wall, unique, parent, _place } = queued;
         let manifest = events::manifest(&event, (&key, &uid), wall, unique, &self.instance);
         let build = || {
@@ -135,6 +138,7 @@ impl Sender {
             Answer::Done(..) | Answer::NotLeading => {}
             answer => debug!(set = %key, reason = event.reason, error = answer.error(), "an event was not written"),
         }
+        key.namespace
     }
 }
 
@@ -144,6 +148,7 @@ mod tests {
 
     use http::{Request, Response, Uri};
     use kube::client::Body;
+    use tokio::sync::Semaphore;
     use tower::BoxError;
 
     use super::*;
@@ -221,5 +226,38 @@ mod tests {
         recorder.record(&set_elsewhere(), vec![event(); 20]);
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(sent.load(Ordering::Relaxed), 20);
+    }
+
+    /// A namespace that holds no place gets the next free one, also if another event takes the place that is given back.
+    #[tokio::test(start_paused = true)]
+    async fn no_place_stays_free_while_an_event_may_take_it() {
+        let (env, namespaces) = (virtual_env(), ["a", "b", "c"]);
+        let gates = namespaces.map(|_| Arc::new((AtomicUsize::new(0), Semaphore::new(0))));
+        let all = gates.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let namespace = request.uri().path().split('/').nth(5).unwrap();
+            let gate = all[namespaces.iter().position(|other| *other == namespace).unwrap()].clone();
+            async move {
+                gate.0.fetch_add(1, Ordering::Relaxed);
+                gate.1.acquire().await.unwrap().forget();
+                Ok::<_, BoxError>(Response::new(Body::empty()))
+            }
+        });
+        let client = kube::Client::new(service, "default");
+        let writer = Writer::new(client, &Uri::default(), Leadership::always(env.clone()));
+        let recorder = new_recorder(env, writer);
+        for namespace in namespaces {
+            let set = Set { key: ObjectKey::new(namespace, "web"), ..testing::set(1) };
+            recorder.record(&set, vec![event(); 10]);
+        }
+        let settled = async || {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            gates.each_ref().map(|gate| gate.0.load(Ordering::Relaxed))
+        };
+        assert_eq!(settled().await, [4, 1, 1]);
+        for (answered, expected) in [(0, [4, 1, 1]), (0, [5, 1, 1]), (2, [5, 2, 2])] {
+            gates[answered].1.add_permits(1);
+            assert_eq!(settled().await, expected);
+        }
     }
 }

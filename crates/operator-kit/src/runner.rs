@@ -133,14 +133,23 @@ pub fn run<C: Controller>(controller: Arc<C>, context: Context) -> impl Future<O
     }
 }
 
-/// Waits until all tasks have ended. Panics when one of them panics.
-async fn drain(running: &mut JoinSet<()>) {
+/// Waits until all tasks have ended.
+///
+/// # Panics
+///
+/// If one of the tasks panics.
+pub async fn drain(running: &mut JoinSet<()>) {
     while let Some(end) = running.join_next().await {
         pass_on_panic(end);
     }
 }
 
-fn pass_on_panic(end: Result<(), JoinError>) {
+/// Goes on with the panic of a task that has ended, if there was one.
+///
+/// # Panics
+///
+/// If the task panicked.
+pub fn pass_on_panic(end: Result<(), JoinError>) {
     if let Err(Ok(panic)) = end.map_err(JoinError::try_into_panic) {
         std::panic::resume_unwind(panic);
     }
