@@ -76,6 +76,10 @@ impl Recorder {
 
     /// Sends events of this set in the background.
     pub fn record(&self, set: &Set, events: Vec<Event>) {
+        // Most reports have no event.
+        if events.is_empty() {
+            return;
+        }
         let wall = self.env.clock.wall();
         let (mut waiting, mut tasks) = (lock(&self.sender.waiting), lock(&self.tasks));
         for (event, unique) in events.into_iter().zip(wall.as_nanosecond()..) {
