@@ -12,7 +12,7 @@ use operator_kit::{lock, queue::Queue};
 pub struct BusyNamespaces(Mutex<HashMap<Arc<str>, usize>>);
 
 impl BusyNamespaces {
-    /// Marks the namespace as busy until the guard is dropped. The last guard of a namespace queues the sets whose reports wait.
+    /// Marks the namespace as busy until the guard is dropped. Dropping the last guard of a namespace queues its sets with a waiting report.
     pub fn begin_work<'a>(&'a self, queue: &'a Queue, namespace: &'a Arc<str>) -> WorkGuard<'a> {
         *lock(&self.0).entry(namespace.clone()).or_default() += 1;
         WorkGuard { namespaces: self, queue, namespace }

@@ -143,7 +143,7 @@ pub struct Reports {
     pub announced_invalid: Option<Rejection>,
     /// Whether an event says that pods cannot be deleted. Until all rejections are over, there is only one, because messages may differ.
     pub announced_undeletable: bool,
-    /// The templates whose failing pods an event reports.
+    /// The templates that already have an event about failing pods.
     pub announced_failing: BTreeSet<Option<Revision>>,
     /// The pods of which an event says that they have outlived their grace periods.
     pub overdue: BTreeSet<Uid>,

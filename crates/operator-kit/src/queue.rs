@@ -5,7 +5,7 @@
 //! need.
 //!
 //! Keys that are handed out hold the places of a [`FairQueue`], one for each concurrent reconcile. Namespaces share them fairly. Within
-//! a namespace, keys whose reports wait come first, and keys that failed come last.
+//! a namespace, keys with a waiting report come first, and keys that failed come last.
 //!
 //! A closed queue takes nothing: a standby needs no list, because a new leader reconciles every object.
 
@@ -75,7 +75,7 @@ struct State {
     /// The triggers of the keys that wait, and since when.
     triggers: HashMap<ObjectKey, (Trigger, Timestamp)>,
     active: BTreeMap<ObjectKey, Active>,
-    /// The keys whose last reconcile left a report that waits.
+    /// The keys with a waiting report.
     reports: BTreeSet<ObjectKey>,
     alarms: BTreeSet<(Timestamp, ObjectKey)>,
     alarm_of: BTreeMap<ObjectKey, Alarm>,
@@ -129,7 +129,7 @@ impl Queue {
         }
     }
 
-    /// Queues the keys of this namespace whose reports wait.
+    /// Queues the keys of this namespace that have a waiting report.
     pub fn add_reports(&self, namespace: &Arc<str>) {
         let now = self.env.now();
         let mut state = lock(&self.state);

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_shown_without_the_password() {
+    fn an_authority_is_shown_without_the_password() {
         for (url, shown) in [("https://me:secret@[::1]:6443/base", "[::1]:6443"), ("http://localhost", "localhost")] {
             assert_eq!(authority(&url.parse().unwrap()), shown);
         }

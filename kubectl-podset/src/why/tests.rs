@@ -13,7 +13,7 @@ fn seen(patch: &str, pods: Value) -> Seen {
     Seen { set: testing::set(patch), pods, revisions: stored.into(), events: Vec::new(), now }
 }
 
-/// A pod, and what is said about it.
+/// A pod, and the sentence about it.
 const PODS: &str = r#"
 {"status":{"conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:59:50Z"}]}}
 web-1 (former template) on n has been ready for 10s; spec.minReadySeconds is 30
@@ -65,7 +65,7 @@ fn a_pod_says_what_it_waits_for() {
     }
 }
 
-/// How a set differs, and what is said about it.
+/// The difference of a set from the usual one, and the text about it.
 const SETS: &str = r#"
 {}
 web is ready and up to date (AllPodsReady): 2 of 2

@@ -272,15 +272,20 @@ async fn news_of_a_key_that_failed_ends_its_wait_behind_the_others() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_key_with_a_report_left_comes_first_whatever_wakes_it() {
+/// A queue with one place, which the key `a` holds while `b` and `c` wait. And an alarm for a report, in 60 seconds.
+async fn with_a_report() -> (Queue, Option<(Timestamp, Trigger)>) {
     let (queue, _) = closed();
     queue.open(1);
-    let report = Some((virtual_env().now() + SignedDuration::from_secs(60), REPORT));
     for name in ["a", "b", "c"] {
         queue.add(key(name), SPEC);
     }
     assert_eq!(queue.next().await, (key("a"), SPEC));
+    (queue, Some((virtual_env().now() + SignedDuration::from_secs(60), REPORT)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_with_a_report_left_comes_first_whatever_wakes_it() {
+    let (queue, report) = with_a_report().await;
     queue.done(&key("a"), report);
     assert_eq!(queue.next().await, (key("b"), SPEC));
     queue.add(key("a"), POD);
@@ -296,13 +301,7 @@ async fn a_key_with_a_report_left_comes_first_whatever_wakes_it() {
 #[tokio::test(start_paused = true)]
 async fn a_key_with_a_report_left_comes_first_after_a_paced_trigger() {
     for is_active in [true, false] {
-        let (queue, _) = closed();
-        queue.open(1);
-        let report = Some((virtual_env().now() + SignedDuration::from_secs(60), REPORT));
-        for name in ["a", "b", "c"] {
-            queue.add(key(name), SPEC);
-        }
-        assert_eq!(queue.next().await, (key("a"), SPEC));
+        let (queue, report) = with_a_report().await;
         if is_active {
             queue.add_paced(key("a"), POD);
         }
